@@ -9,6 +9,10 @@ __all__ = ["lone_copies"]
 _TIMES, _JUDGED, _MOST = 3, 16, 1 << 22
 """From how many equal rows on it is looked, at how many kinds of them, the most frequent ones; and in how many rows."""
 _SAMPLED, _COLUMNS = 1 << 13, 64
+_FIRST, _CELLS = 1 << 8, 1 << 21
+"""Rows, and numbers at most, by which these columns are chosen."""
+_PAIRS = 0.01
+"""Up to which share of all different rows pairs say nothing: two may be there twice, beside one that was copied."""
 _UNIQUE, _ROWS, _LEAST = 0.9, 8, 6
 """Which share of other people's values differ in a column that tells people apart; of how many people it takes to know;
 and how many such columns have to tell of a row."""
@@ -24,9 +28,10 @@ def lone_copies(arrays: Sequence[np.ndarray], hashes: np.ndarray) -> tuple[int, 
     own: by chance no two people agree in one of these, and much less in six of them. It is taken for copies where in 6
     of them or more, and half of all, its value is no one else's. What stands for nothing is left out: the smallest and
     largest values of a column, its mean and median (blank and imputed rows), and rows of one value throughout. Nor is
-    anything said of a table in which a tenth of the rows come again, or pairs are more than a quarter of what comes
-    more often: there some rows (places, messages) are many people's. Of a table of one single row that row must have 6
-    different values that are no whole numbers, in no order.
+    anything said of a table in which a tenth of the rows come again, or pairs are a hundredth of them, and more than a
+    quarter of what comes more often: there some rows (places, messages) are many people's. Of a table of one single row
+    that row must have 6 different values that are no whole numbers, in no order. Blank rows that were scaled since by
+    means of each column's own, or of a group, or went through a network, look like a person's: they are told of.
 
     Args:
         arrays: (records, ...) each; texts tell nothing.
@@ -37,15 +42,20 @@ def lone_copies(arrays: Sequence[np.ndarray], hashes: np.ndarray) -> tuple[int, 
     kinds, counts = np.unique(hashes, return_counts=True)
     often = np.flatnonzero(counts >= _TIMES)
     pairs, others = int(np.sum(counts == 2)), len(kinds) - len(often)
-    many = len(often) + pairs > max(_JUDGED // 2, (1.0 - _UNIQUE) * len(kinds)) or pairs > max(1, len(often) / 4)
+    many = len(often) + pairs > max(_JUDGED // 2, (1.0 - _UNIQUE) * len(kinds))
+    many = many or pairs > max(2, len(often) / 4, _PAIRS * len(kinds))
     if not len(often) or many or 0 < others < _ROWS:
         return 0, 0
     judged = often[np.argsort(counts[often])][-_JUDGED:]
-    rows = _table(arrays, np.array([np.argmax(hashes == kinds[one]) for one in judged]))
+    places = np.array([np.argmax(hashes == kinds[one]) for one in judged])
+    flat = [one.reshape(len(one), -1) for one in arrays if one.size and one.dtype.kind in "iuf"]
     with np.errstate(all="ignore"):  # of what is not finite
         if others:
-            found = _told_apart(rows, _table(arrays, _some(np.flatnonzero(~np.isin(hashes, kinds[often])))))
+            apart = _some(np.flatnonzero(~np.isin(hashes, kinds[often])))
+            columns = _telling(flat, apart[:: -(-len(apart) // _FIRST)])
+            found = _told_apart(_table(flat, places, columns), _table(flat, apart, columns))
         else:
+            rows = _table(flat, places, _spread(np.arange(_width(flat)), _COLUMNS))
             found = np.array([len(often) == 1 and _is_odd(row) for row in rows])
     return int(found.sum()), int(counts[judged][found].max(initial=0))
 
@@ -54,11 +64,29 @@ def _some(rows: np.ndarray) -> np.ndarray:
     return rows if len(rows) <= _SAMPLED else np.random.Generator(np.random.PCG64(0)).choice(rows, _SAMPLED, False)
 
 
-def _table(arrays: Sequence[np.ndarray], rows: np.ndarray) -> np.ndarray:
-    """These rows of up to 64 columns of numbers, far apart: float64 (rows, columns)."""
-    flat = [one.reshape(len(one), -1) for one in arrays if one.size and one.dtype.kind in "iuf"]
+def _width(flat: Sequence[np.ndarray]) -> int:
+    return sum(one.shape[1] for one in flat)
+
+
+def _spread(columns: np.ndarray, most: int) -> np.ndarray:
+    """So many of these, far apart."""
+    return columns[np.unique(np.linspace(0, len(columns) - 1, most).astype(np.int64))] if len(columns) else columns
+
+
+def _telling(flat: Sequence[np.ndarray], rows: np.ndarray) -> np.ndarray:
+    """Up to 64 columns that tell these people apart: those of few values (words, classes) leave the others no room."""
+    columns = _spread(np.arange(_width(flat)), _CELLS // _FIRST)
+    return _spread(columns[_unique(np.sort(_table(flat, rows, columns), axis=0))], _COLUMNS)
+
+
+def _unique(ordered: np.ndarray) -> np.ndarray:
+    """In which columns, sorted each, nine of ten rows have a value of their own."""
+    return np.asarray(np.mean(ordered[1:] != ordered[:-1], axis=0) >= _UNIQUE)
+
+
+def _table(flat: Sequence[np.ndarray], rows: np.ndarray, columns: np.ndarray) -> np.ndarray:
+    """These rows of these columns over all arrays, rising: float64 (rows, columns)."""
     ends = np.cumsum([0, *(one.shape[1] for one in flat)])
-    columns = np.unique(np.linspace(0, ends[-1] - 1, _COLUMNS).astype(np.int64)) if ends[-1] else np.zeros(0, int)
     parts = [
         one[rows][:, columns[(columns >= start) & (columns < end)] - start]
         for one, start, end in zip(flat, ends, ends[1:], strict=False)
@@ -69,7 +97,7 @@ def _table(arrays: Sequence[np.ndarray], rows: np.ndarray) -> np.ndarray:
 def _told_apart(rows: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Which of these rows other people's rows show to be nobody else's: (rows,) booleans."""
     ordered = np.sort(others, axis=0)
-    telling = np.mean(ordered[1:] != ordered[:-1], axis=0) >= _UNIQUE
+    telling = _unique(ordered)
     rows, others, ordered = rows[:, telling], others[:, telling], ordered[:, telling]
     if rows.shape[1] < _LEAST:
         return np.zeros(len(rows), bool)

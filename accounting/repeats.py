@@ -40,9 +40,10 @@ def warn_of_repeated(footprint: Footprint | None, unit: str) -> None:
     if found is not None or rows:
         warn(
             f"{seen}, as copies of records do. If equal rows are other people's (who share a place, a treatment, an"
-            " answer, or a stand-in for no answer), nothing is lost, and all may stay. But a person of several records"
-            f" {AS_SO_MANY} Then leave the copies out: rare classes count more by sample_weight or class_weight,"
-            " records change at random by views=, and unit_ids= says whose they are."
+            " answer, or a stand-in for no answer), or rows of no answer (blank, imputed, empty texts), nothing is"
+            f" lost, and all may stay. But a person of several records {AS_SO_MANY} Then leave the copies out: rare"
+            " classes count more by sample_weight or class_weight, records change at random by views=, and unit_ids="
+            " says whose they are."
         )
 
 

@@ -126,6 +126,7 @@ def lone(*arrays):
 
 
 WIDE = np.random.default_rng(1).normal(size=(300, 32)).astype("float32")
+CLASSES = np.concatenate([WIDE[:, :14], np.eye(250)[np.arange(300) % 250], np.eye(250)[np.arange(300) // 2]], axis=1)
 AMOUNTS = np.random.default_rng(1).gamma(4.0, 10.0, size=(600, 32))
 
 LONE_COPIES = {
@@ -136,6 +137,8 @@ LONE_COPIES = {
     "nobody but one": (np.repeat(WIDE[:1], 300, axis=0), (1, 300)),
     "of ten columns": (np.concatenate([AMOUNTS[:, :10], np.repeat(AMOUNTS[:1, :10], 9, axis=0)]), (1, 10)),
     "beside a copied pair": (np.concatenate([WIDE, WIDE[:1], np.repeat(WIDE[1:2], 9, axis=0)]), (1, 10)),
+    "beside two pairs": (np.concatenate([WIDE, WIDE[:2], np.repeat(WIDE[2:3], 40, axis=0)]), (1, 41)),
+    "among many classes": (np.concatenate([CLASSES, np.repeat(CLASSES[:1], 40, axis=0)]), (1, 41)),
     "among columns of few values": (
         np.concatenate([rows := np.concatenate([np.round(WIDE[:, :20]), WIDE[:, 20:]], 1), np.repeat(rows[:1], 9, 0)]),
         (1, 10),
@@ -192,6 +195,11 @@ HONEST = {
     "imputed by the mean": some(AMOUNTS, AMOUNTS[30:].mean(axis=0)),
     "imputed by the mean of others, scaled": scaled(some(AMOUNTS, AMOUNTS[30:].mean(axis=0)))[::3],
     "imputed by the median": some(AMOUNTS, np.median(AMOUNTS[30:], axis=0)),
+    "imputed by the mean in most columns": some(
+        AMOUNTS, np.where(np.arange(32) < 17, AMOUNTS[30:].mean(axis=0), AMOUNTS[0])
+    ),
+    "less than anybody, as codes of no answer": some(AMOUNTS, -1.0 - 0.7 * np.arange(32)),
+    "more than anybody": some(AMOUNTS, AMOUNTS.max(axis=0) + 0.7 * np.arange(1, 33)),
     "a constant for what is missing": some(WIDE, -0.25),
     "blank images": some(ROWS.integers(0, 256, (300, 784)) / 255.0, 1.0),
     "half did not answer": some(ROWS.integers(1, 6, (300, 30)), 0, 150),

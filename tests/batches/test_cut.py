@@ -189,7 +189,7 @@ DRAWS: dict[str, Callable[[], Data]] = {
         ALL.repeat().enumerate().filter(lambda i, _: tf.random.stateless_uniform((), [i, 0]) < 0.2).batch(SIZE)
     ),
     "a filter by random numbers beside": lambda: (
-        Data.zip((ALL, Data.random(1))).filter(lambda _, r: r % 3 == 0).batch(8)
+        Data.zip((ALL, Data.random(1, rerandomize_each_iteration=True))).filter(lambda _, r: r % 3 == 0).batch(8)
     ),
     "Python": lambda: Data.from_generator(lambda: iter([1]), output_signature=tf.TensorSpec((), tf.int32)).batch(SIZE),
     "taken from a shuffle": lambda: ALL.shuffle(RECORDS).take(SIZE).repeat().batch(SIZE),

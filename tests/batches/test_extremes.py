@@ -60,6 +60,16 @@ KNOWN = {
     "roots, one row": (np.sqrt(np.append(RNG.integers(0, 90, (900, 1)), [[500]], 0)), 0.0, np.sqrt(500)),
     "angles": (np.append(RNG.random((900, 1)), [[0.0], [2 * np.pi]], 0), 0.0, 2 * np.pi),
     "probabilities": (np.append(RNG.random((900, 1)) * 0.9, [[1e-6], [1 - 1e-6]], 0), 1e-6, 1 - 1e-6),
+    "logits that Keras clipped": (
+        np.append(RNG.normal(size=(900, 1)), [[-15.942385], [15.942385]], 0).astype("float32"),
+        -15.942385,
+        np.float32(15.942385),
+    ),
+    "probabilities that Keras clipped": (
+        np.append(RNG.random((900, 1)) * 0.9, [[1e-7], [1 - 1e-7]], 0).astype("float32"),
+        np.float32(1e-7),
+        np.float32(1 - 1e-7),
+    ),
     "tenths in float32": (np.append(RNG.random((900, 1)) * 0.05, [[0.1]], 0).astype("float32"), 0.0, np.float32(0.1)),
     "beyond the ends": (X, np.sort(X, 0)[5], np.sort(X, 0)[-5]),
     "ends of other records": (X[:500], X[500:].min(0) / 3, X[500:].max(0) * 3),

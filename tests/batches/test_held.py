@@ -1,5 +1,6 @@
 """What is drawn by its index stays there while it is trained on: a record that changed ends the training."""
 
+import copy
 import threading
 import time
 import warnings
@@ -201,7 +202,7 @@ ORDINARY = {
     "tensors": lambda: Pool(lambda record: tuple(map(tf.constant, record))),
     "a random transform": lambda: tfdp.records(Pool(), noisy),
     "a transform that is random at times": lambda: tfdp.records(Pool(), flipped(0.1)),
-    "of numbers, random": lambda: tfdp.records(range(N), lambda i: noisy((X[i], Y[i]))),
+    "of numbers": lambda: tfdp.records(range(N), lambda i: (X[i], Y[i])),
     "duplicates": lambda: tfdp.records([(X[i % 40], Y[i % 40]) for i in range(N)], lambda item: item),
 }
 
@@ -210,6 +211,19 @@ ORDINARY = {
 @pytest.mark.parametrize("name", ORDINARY)
 def test_ordinary_sources_train_without_a_word(name):
     assert notes_of(ORDINARY[name](), epochs=2) == []
+
+
+@pytest.mark.parametrize("numbers", [range(N), [np.int64(i) for i in range(N)]], ids=["range", "list"])
+def test_of_records_that_numbers_name_and_chance_changes_statements_say_that_nothing_is_compared(numbers):
+    pool = np.arange(N)
+    assert notes_of(tfdp.records(numbers, lambda i: noisy((X[pool[i]], Y[pool[i]]))), epochs=2) == [AFRESH]
+
+
+def test_a_copy_of_records_is_read_by_itself():
+    records = tfdp.records(Pool(), lambda item: item, workers=0)
+    copied = copy.deepcopy(records)
+    assert copied.held is not records.held
+    assert notes_of(records, epochs=1) == notes_of(copied, epochs=1) == notes_of(copy.deepcopy(copied), epochs=1) == []
 
 
 def test_one_records_object_trains_again_and_another_one_may_hold_others():

@@ -1,5 +1,6 @@
 """Several owners in one text are told of; names, and ids of several fields, are not."""
 
+import json
 import warnings
 from typing import Any
 
@@ -13,6 +14,7 @@ PEOPLE = ["ann", "bob", "eve", "joe", "kim", "leo"]
 FIRST, LAST = ["Martin", "Thomas", "Anna", "Maria", "Jose", "Paul"], ["Smith", "Thomas", "Martin", "Miller", "Jones"]
 CHINESE = ["Li", "Wei", "Wang", "Lin", "Yang", "He", "Zhang"]
 MANY = range(60)
+PLACES = [f"{row}{column}" for row in "ABC" for column in range(1, 5)]
 
 LISTS = {
     "addresses": (";", [f"alice{i % 5}@x.org;bob{i}@x.org" for i in MANY]),
@@ -23,7 +25,17 @@ LISTS = {
     "names": (";", [f"{PEOPLE[i % 6]};{PEOPLE[i // 7 % 6]}" for i in MANY if i % 6 != i // 7 % 6]),
     "names, some alone": (",", [*PEOPLE, "ann,bob", "eve, joe", "ann,kim,leo"]),
     "numbers, some alone": (",", [*map(str, MANY), "3,17", "17,5", "4,9,11"]),
-    "numbers and semicolons": (";", [f"{100 + i % 7};{100 + i % 11}" for i in MANY]),
+    "numbers and semicolons, some alone": (";", [*map(str, range(200)), *[f"{i % 7};{100 + i % 11}" for i in MANY]]),
+    "a list of Python": (",", [str([f"p{i % 7}", f"p{i}"]) for i in MANY]),
+    "a list of JSON": (",", [json.dumps([f"p{i % 7}", f"p{i}"]) for i in MANY]),
+    "a list of JSON, some of one": (
+        ",",
+        [*[json.dumps([one]) for one in PEOPLE], '["ann","bob"]', '["eve", "joe"]', '["ann", "leo"]'],
+    ),
+    "a tuple": (",", [str((f"p{i % 7}", f"p{i}")) for i in MANY]),
+    "a set": (",", [f"{{'p{i % 7}', 'p{i}'}}" for i in MANY]),
+    "tabs": ("\t", [f"p{i % 7}\tp{i}" for i in MANY]),
+    "lines": ("\n", [f"p{i % 7}\np{i}" for i in MANY]),
     "bytes": (",", [f"p{i % 7},p{i}".encode() for i in MANY]),
 }
 PLAIN: dict[str, list[Any]] = {
@@ -38,6 +50,13 @@ PLAIN: dict[str, list[Any]] = {
     "wards and beds": [f"ward {i % 7}|bed {i}" for i in MANY],
     "sites and people": [f"site{i % 7}|p{i}" for i in MANY],
     "two numbers": [f"{10 + i % 7},{10 + i % 11}" for i in MANY],
+    "two numbers and a semicolon": [f"{i // 9};{i % 9}" for i in range(81)],
+    "hours and minutes": [f"{i // 60:02d};{i % 60:02d}" for i in range(1440)],
+    "places on two plates": [f"{one}|{other}" for one in PLACES for other in PLACES],
+    "codes of two blocks": [f"{one} {other}" for one in PLACES for other in PLACES],
+    "households and their members": [*map(str, range(50)), *[f"{i // 3} {i % 3}" for i in range(150)]],
+    "names and first names": [*CHINESE, *[f"{one} {two}" for one in CHINESE for two in CHINESE]],
+    "a word of all": [f"p{i} of p{7 * i % 60}" for i in MANY],
     "two numbers and a space": [f"{10 + i % 7} {10 + i % 11}" for i in MANY],
     "wards of letters": [f"{'ABCD'[i % 4]} bed {'ABCD'[i // 4 % 4]}" for i in range(16)],
     "streets": [f"{i % 9 + 1} Main Street {i % 7 + 1}, Springfield" for i in MANY],

@@ -15,12 +15,14 @@ from tfdp_layers.proof.values import UnknownError
 
 __all__ = [
     "BATCHES",
+    "CHANGED",
     "CUTS",
     "DRAWN",
     "FILTERS",
     "FLAT",
     "KEEPING",
     "MAPS",
+    "NONE",
     "PLAIN",
     "Chance",
     "is_batched",
@@ -47,8 +49,11 @@ PLAIN = (
 """Steps that draw nothing: each pass over them gives each record at most once."""
 _SHUFFLES = ("Shuffle", "PartitionedCall", "StatefulPartitionedCall")
 """Steps in a function that shuffle, or may: a function that it calls."""
-_STATES = ("SeedGenerator", "MemoryCache", "Assert", "PartitionedCall", "If", "While", "Case")
-"""Ends of the types of operations that keep a state, and draw nothing but the order of a shuffle."""
+_STATES = (
+    *("SeedGenerator", "MemoryCache", "PartitionedCall", "If", "While", "Case"),
+    *("Assert", "Print", "PrintV2", "CheckNumerics", "CheckNumericsV2"),
+)
+"""Ends of the types of operations that keep a state, and draw nothing but the order of a shuffle, or say something."""
 _SLICES = ("Tensor", "TensorSlice")
 _SHAPES = ("Shape", "ShapeN", "Size", "Rank")
 """What these give of a record says nothing that it holds."""
@@ -75,7 +80,7 @@ class Chance:
     def _parts(self, step: Any) -> list[int]:
         what, sources, size = kind(step), below(step), len(tf.nest.flatten(step.element_spec))
         if not sources:
-            return [NONE if what in (*PLAIN, "Variant") else DRAWN] * size
+            return [self._of_source(step)] * size
         branches = [self.parts(one) for one in sources]
         parts = [one for branch in branches for one in branch]
         if what in ("Concatenate", "DirectedInterleave") and {len(one) for one in branches} == {size}:
@@ -83,10 +88,16 @@ class Chance:
         if what in MAPS:
             graph, *others = graphs_of(step) or [None]
             if graph is not None and not others and len(graph.outputs) == size:
-                return _made(graph, parts, int(is_batched(step)))
+                return self._of_map(graph, parts, step)
         elif what not in (*FLAT, "GroupByWindow") and len(parts) == size:
             return parts
         return [max(parts) if all(map(only_reads, graphs_of(step))) else DRAWN] * size
+
+    def _of_source(self, step: Any) -> int:
+        return NONE if kind(step) in (*PLAIN, "Variant") else DRAWN
+
+    def _of_map(self, graph: Any, parts: Sequence[int], step: Any) -> list[int]:
+        return _made(graph, parts, int(is_batched(step)))
 
     def decides(self, step: Any) -> bool:
         """Whether what a filter says, or by what groups are made, is a matter of chance, or may be.

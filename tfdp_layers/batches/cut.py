@@ -80,7 +80,7 @@ def warn_of_cut(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> 
         if not (afresh and isinstance(sampling, FixedSize)):
             _warn_of_no_draw(sampling, size, afresh, any(kind(one) == _BY_TURNS for one in steps(dataset)))
     else:
-        warn_of_same(dataset, sampling)
+        warn_of_same(dataset, sampling, examples)
 
 
 def _warn_of_no_draw(sampling: Sampling, size: int, afresh: bool, by_turns: bool) -> None:

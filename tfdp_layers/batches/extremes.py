@@ -17,6 +17,7 @@ _COMPUTED, _LARGEST_POWER = 1e-6, 40
 _KNOWN = {2**k - less for k in range(8, 33) for less in (0, 1)} | {10**k - 1 for k in range(4, 13)}
 _KNOWN |= {*range(1900, 2101), 1439, 1440, 3599, 8759, 8784, 86399}
 """Of more digits, and no less known: what sensors and counters hold, years, minutes and seconds."""
+_FEWEST_BITS = 8
 
 
 def warn_of_extremes(rows: np.ndarray, lower: Any, upper: Any, unit_ids: Any = None) -> None:
@@ -26,8 +27,9 @@ def warn_of_extremes(rows: np.ndarray, lower: Any, upper: Any, unit_ids: Any = N
     Where all ends are round, nothing is read.
 
     Not noticed: numbers of up to three digits (ages, percents), powers of two, years, and logarithms, roots and
-    fractions of a circle of such numbers, which people choose; ends that several people have, as of values that were
-    clipped; ends that were moved (`1.1 * x.max()`); and columns behind the first 64 whose ends are not round.
+    fractions of a circle of such numbers, which people choose, or Keras (clipped probabilities and their logits); ends
+    that several people have, as of values that were clipped; ends that were moved (`1.1 * x.max()`); and columns behind
+    the first 64 whose ends are not round.
 
     Args:
         rows: (records, ..., columns), numbers.
@@ -80,7 +82,13 @@ def _chosen(end: float) -> bool:
         sources.append(math.expm1(end))
     if 0.5 < end < 1.0:
         sources.append(1.0 - end)
-    return any(_short(one, _COMPUTED) for one in sources)
+    return any(_short(one, _COMPUTED) or _is_power(one) for one in sources)
+
+
+def _is_power(number: float) -> bool:
+    """Whether it is a power of two of 8 bits or more, or its inverse: Keras clips logits at that of float32's 2^-23."""
+    bits = math.log2(abs(number)) if number and math.isfinite(number) else 0.0
+    return abs(bits) >= _FEWEST_BITS and abs(bits - round(bits)) <= _COMPUTED
 
 
 def _short(number: float, within: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import math
 import secrets
@@ -32,7 +33,8 @@ _CHANGED = (
     " another, or comes to stand at several, is drawn more often than the statement says. Keep all records as they are,"
     " in one order, until the training ends. What changes on purpose (harder examples, another order) needs a fit of"
     " its own, with another tfdp.records(...). Random changes belong into layers of the model (keras.layers.RandomFlip)"
-    " or into a transform of tfdp.records that draws anew at each read, not by the number of the epoch."
+    " or into a transform of tfdp.records that draws anew at each read: not by the number of the epoch, nor one that is"
+    " kept for some reads (a cache)."
 )
 
 
@@ -61,7 +63,8 @@ class Held:
     nowhere.
 
     Records that differ from one read to the next are random: then the items are compared that a transform makes them
-    of, and of a source that is random by itself nothing is. Of the key nothing leaves this object.
+    of, and of a source that is random by itself nothing is. Items that are mere numbers tell of no record: which one a
+    transform reads by them is not known, and `remark` says so. Of the key nothing leaves this object and its copies.
 
     Args:
         records: how many there are.
@@ -78,12 +81,20 @@ class Held:
         self._seconds, self.depth = math.inf if whole else _SECONDS, 0
         self._first = np.zeros(records, np.uint64)
         self._key, self._factors = secrets.randbits(64), dict[tuple[int, int], np.ndarray]()
-        self._begun, self._lock = False, threading.RLock()
+        self._begun, self._numbers, self._lock = False, False, threading.RLock()
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Held:
+        """The same digests, by the same key, with a lock of its own."""
+        made = memo[id(self)] = type(self).__new__(type(self))
+        with self._lock:
+            vars(made).update({name: copy.deepcopy(one, memo) for name, one in vars(self).items() if name != "_lock"})
+        made._lock = threading.RLock()
+        return made
 
     @property
     def remark(self) -> str:
-        """What statements say of it: that nothing is compared; else nothing."""
-        return AFRESH if self.depth > 1 else ""
+        """What statements say of it: that nothing is compared, or numbers alone, which are no records; else nothing."""
+        return AFRESH if self.depth > 1 or (self.depth == 1 and self._numbers) else ""
 
     def begin(self, read: Read) -> None:
         """Reads a few records twice, and all once where that is quick: at the first call alone.
@@ -165,6 +176,7 @@ class Held:
 
     def item(self, item: Any) -> int:
         """A digest of an item of a source, above 0; 0 of one that holds objects other than arrays and texts."""
+        self._numbers |= isinstance(item, int | float) or (_kind(item) in "iuf" and np.shape(item) == ())
         found = hashlib.blake2b(digest_size=8, key=self._key.to_bytes(8, "little"))
         try:
             for part in _parts(item):
@@ -172,6 +184,11 @@ class Held:
         except TypeError:
             return 0
         return int.from_bytes(found.digest(), "little") or 1
+
+
+def _kind(item: Any) -> str:
+    """Of what has a type of NumPy or TensorFlow its kind; "O" of other objects."""
+    return str(np.asarray(item).dtype.kind) if hasattr(item, "dtype") else "O"
 
 
 def _vary(asked: np.ndarray, read: Read, wait: float) -> bool:
