@@ -12,6 +12,10 @@ _ANOTHER = (
     " without noise. Leave model.train_function to fit; what a training does besides belongs in a callback, a layer or"
     " the loss."
 )
+_NONE = (
+    "None while fit runs, set so by a callback, say: the training keeps to the step that it began with, which was"
+    " proved and is counted. Change what that is made of between two calls of fit."
+)
 
 
 class Turns(keras.callbacks.Callback):
@@ -128,8 +132,8 @@ class OwnStep:
         if model is None:
             return self
         held = vars(model).get(self._HELD)
-        if held is not None and self._foreign(model, held):
-            raise RuntimeError(f"model.train_function is {_ANOTHER}")
+        if self._foreign(model, held):
+            raise RuntimeError(f"model.train_function is {_NONE if held is None else _ANOTHER}")
         return held
 
     def __set__(self, model: Any, step: Any) -> None:

@@ -1,5 +1,7 @@
 """Whatever way a callback, or a loop, asks a model for numbers of the records that it trains on, is noted."""
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
@@ -89,7 +91,8 @@ def pipeline(x):
 
 
 def stepped(model, x):
-    return model.make_test_function(force=True)(iter([(tf.constant(x), tf.constant(LABELS))]))["loss"]
+    model.make_test_function(force=True)
+    return model.test_function(iter([(tf.constant(x), tf.constant(LABELS))]))["loss"]
 
 
 def stateless(model, x):
@@ -134,13 +137,67 @@ def test_a_model_in_a_function_of_a_hook_is_asked(way):
         assert "in a function of the caller's" in notes_of(IN_FUNCTIONS[way], OTHERS)
 
 
-def test_a_model_that_is_written_in_a_hook_is_not_asked(tmp_path):
-    def written(model, x):
-        model.export(tmp_path / "exported", verbose=False)
-        keras.Model(model.inputs, model(model.inputs))
-        return 0.0
+WRITTEN = {
+    "exported": lambda model, path: model.export(path / "exported", verbose=False),
+    "saved by TensorFlow": lambda model, path: tf.saved_model.save(model, path / "saved"),
+    "another model": lambda model, path: keras.Model(model.inputs, model(model.inputs)),
+    "its graph": lambda model, path: tf.function(model).get_concrete_function(tf.TensorSpec((4, 3))),
+}
 
-    assert "in a function" not in notes_of(written, OTHERS)
+
+@pytest.mark.few(2)
+@pytest.mark.parametrize("way", WRITTEN)
+def test_a_model_that_is_written_in_a_hook_is_not_asked(way, tmp_path):
+    """It was noted as a look at the metrics of the training."""
+    assert "Asking" not in notes_of(lambda model, x: (WRITTEN[way](model, tmp_path), 0.0)[1], OTHERS)
+
+
+def once(x):
+    """A pipeline whose batches can be drawn once."""
+    left = generated(x)
+    spec = (tf.TensorSpec((16, 3)), tf.TensorSpec((16, 1)))
+    return tf.data.Dataset.from_generator(lambda: left, output_signature=spec)
+
+
+class Counts(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.batches = 0
+
+    def on_test_batch_end(self, batch, logs=None):
+        self.batches += 1
+
+
+@pytest.mark.parametrize(("x", "known"), [(RECORDS, True), (OTHERS, False)], ids=["records", "others"])
+def test_no_batch_of_a_pipeline_is_lost_to_a_look_at_it(x, known):
+    """Its first batch was drawn for that: of four, three were evaluated, or two."""
+    counts = Counts()
+
+    def way(model, rows):
+        return model.evaluate(once(rows), verbose=0, callbacks=[counts])[0]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert ("of the training records" in notes_of(way, np.array(x))) == known
+    assert counts.batches == 4
+
+
+def test_a_pydataset_is_read_ahead_where_somebody_is_watched_alone():
+    """Its first batch was made once more at each call, outside of `fit` too."""
+    asked = []
+
+    class Asked(Rows):
+        def __getitem__(self, number):
+            asked.append(number)
+            return super().__getitem__(number)
+
+    model = model_of()
+    model.evaluate(Asked(OTHERS), verbose=0)
+    own, plain = list(asked), keras.Sequential([keras.layers.Dense(1)])
+    plain.compile("sgd", "mse")
+    asked.clear()
+    plain.evaluate(Asked(OTHERS), verbose=0)
+    assert own == asked
 
 
 @pytest.mark.few(2)

@@ -2,14 +2,18 @@
 
 import csv
 import datetime
+import glob
 import json
 import logging
 import math
 import os
 import pathlib
+import platform
+import shutil
 import signal
 import sqlite3
 import sys
+import tempfile
 import threading
 import time
 
@@ -71,6 +75,27 @@ def to_text(self, loss):
         file.write(str(loss))
 
 
+def flagged(self, loss):
+    if loss > 2:
+        (pathlib.Path(self.held) / "stop").touch()
+
+
+def read_and_logged(self):
+    with open(os.path.join(self.held, "decided.log"), "a") as file:
+        file.write("looked")
+    return read_whole(self.held + "/" + "m")
+
+
+MAPPED = [np.memmap(os.path.join(tempfile.mkdtemp(), "mapped"), "float32", "w+", shape=(1,))]
+MAPPED.append(np.memmap(MAPPED[0].filename, "float32", "r+", shape=(1,)))
+FILE_LOG = logging.getLogger("test.file")
+FILE_LOG.addHandler(logging.FileHandler(os.path.join(tempfile.mkdtemp(), "log"), delay=True))
+
+
+def to_map(self, loss):
+    MAPPED[0][0] = loss
+
+
 def read_whole(path):
     with open(path) as file:
         return json.load(file)["loss"]
@@ -95,6 +120,25 @@ PASSING = {
         lambda self, loss: loss > 2 and (pathlib.Path(self.held) / "STOP").touch(),
         lambda self: 3 * os.path.exists(os.path.join(self.held, "STOP")),
         FOLDER,
+    ),
+    "a flag with a plain name": lambda: pair(
+        flagged, lambda self: 3 * (pathlib.Path(self.held) / "stop").exists(), FOLDER
+    ),
+    "a folder": lambda: pair(
+        lambda self, loss: os.makedirs(self.held + "/over"),
+        lambda self: 3 * os.path.isdir(os.path.join(self.held, "over")),
+        FOLDER,
+    ),
+    "a folder's files": lambda: pair(to_text, lambda self: len(os.listdir(self.held)), FOLDER),
+    "a pattern of files": lambda: pair(to_text, lambda self: len(glob.glob(self.held + "/*.txt")), FOLDER),
+    "a file's size": lambda: pair(to_text, lambda self: os.path.getsize(os.path.join(self.held, "m")), FOLDER),
+    "a file beside one that is written": lambda: pair(to_json, read_and_logged, FOLDER),
+    "lines of TensorFlow": lambda: pair(
+        to_text, lambda self: len(list(tf.data.TextLineDataset(self.held + "/m.txt"))), FOLDER
+    ),
+    "a mapped file": lambda: pair(to_map, lambda self: MAPPED[1][0]),
+    "a log in a file": lambda: pair(
+        lambda self, loss: FILE_LOG.info("%g", loss), lambda self: read_whole(self.held + "/log"), FOLDER
     ),
     "a data base": lambda: pair(
         to_sqlite, lambda self: sqlite3.connect(self.held + "/db").execute("select v from t").fetchone()[0], FOLDER
@@ -274,8 +318,42 @@ class Evaluates(Hook):
             self.model.stop_training = True
 
 
-READERS = (ToJson, ToCsv, ToServer, ToBoard, Prints)
-DECIDING = (Cosine, WarmUp, Steps, Logs, Plateau, Ends, Signals, Saves, Evaluates)
+class Writes(Hook):
+    def on_epoch_end(self, epoch, logs=None):
+        sys.stderr.write(f"{epoch}: {logs['loss']:.3f}\r")
+        sys.stderr.flush()
+
+
+class Read(Hook):
+    """Reads a table before `fit`."""
+
+    def __init__(self, folder="run"):
+        super().__init__(folder)
+        if os.path.isfile(folder):
+            with open(folder) as file:
+                self.rates = json.load(file)
+            self.best = float(np.load(folder))
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.model.optimizer.learning_rate = self.rates[epoch]
+
+
+class Places(Hook):
+    """Saves where the machine, the environment and time say."""
+
+    def on_epoch_end(self, epoch, logs=None):
+        name = f"{platform.node()}-{os.getpid()}-{epoch}.keras"
+        self.model.save(os.path.join(os.environ.get("SAVE", os.getenv("HOME", "")), name))
+        with tempfile.TemporaryDirectory() as folder:
+            self.model.save(os.path.join(folder, "m.keras"))
+        with open(os.path.join(self.folder, "saved.txt"), mode="a" if epoch else "w", encoding="utf-8") as file:
+            file.write(name)
+        if shutil.disk_usage("/").free < 1:
+            self.model.stop_training = True
+
+
+READERS = (ToJson, ToCsv, ToServer, ToBoard, Prints, Writes)
+DECIDING = (Cosine, WarmUp, Steps, Logs, Plateau, Ends, Signals, Saves, Evaluates, Read, Places)
 
 
 @pytest.mark.few(99)

@@ -67,7 +67,8 @@ def settings_of(model: Any, groups: Sequence[SensitivityGroup], compiled: bool |
     noise = (source, tuple(optimizer.stddevs(groups)), optimizer.correlation, kept)
     seeds = tuple(id(getattr(one, STANDS_FOR, one)) for one in seeds_of(model))
     step = (together, compiled, products_setting(), tf.config.functions_run_eagerly())
-    return id(optimizer), tuple(replaced(optimizer)), noise, step, layers, bounds, seeds
+    trained = tuple(map(id, model.trainable_variables))  # flags of single weights, LoRA and quantization change them
+    return id(optimizer), tuple(replaced(optimizer)), noise, step, layers, bounds, seeds, trained
 
 
 def update_of(optimizer: Any) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import weakref
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -29,12 +28,12 @@ class CopiedRows:
     The records' keys (a hash of the columns that tell most) are sorted once, when the first question comes. A question
     then looks up those of 16 rows, in a fifth of a millisecond; of more than 16 questions every eighth is looked at, so
     that a loop over batches is seen and costs next to nothing. Where most keys are found, the rows are compared, as
-    those of validation data are (`copies`). Of a pipeline the arrays that it begins with are compared, once for each,
-    and else its first batch.
+    those of validation data are (`copies`). Of a pipeline the arrays that it begins with are compared, once for each.
+    None of its batches is drawn for that: what it reads may be there only once.
 
     Not seen: fewer than 8 rows; rows of text, of mapped files, of more than 2^24 records, or of records that are in no
-    array; rows that were changed (scaled, say) or repeated; what a pipeline reads from elsewhere; and tables whose rows
-    fill a grid, where equal rows say nothing.
+    array; rows that were changed (scaled, say) or repeated; and tables whose rows fill a grid, where equal rows say
+    nothing.
 
     Args:
         batches: what the training draws.
@@ -59,7 +58,7 @@ class CopiedRows:
             return False
         if isinstance(given, tf.data.Dataset):
             if given not in self._pipelines:
-                self._pipelines[given] = consists_of(self._mine, given) or self.hold(first_of(given))
+                self._pipelines[given] = consists_of(self._mine, given)
             return self._pipelines[given]
         self._asked += 1
         if self._doubts > _MOST_DOUBTS or (self._asked > _ALWAYS and self._asked % _SOMETIMES):
@@ -97,15 +96,6 @@ class _Columns(NamedTuple):
     dtype: np.dtype[Any]
     places: tuple[Any, ...]
     factors: np.ndarray
-
-
-def first_of(pipeline: tf.data.Dataset) -> Any:
-    """The inputs of a pipeline's first batch; None where it gives none."""
-    with contextlib.suppress(Exception):  # its own, which Keras will raise
-        batch = next(iter(pipeline))
-        leaves = keras.tree.flatten(batch[0] if isinstance(batch, tuple) else batch)
-        return [np.asarray(one) for one in leaves]
-    return []
 
 
 def _telling_columns(records: Sequence[np.ndarray]) -> list[_Columns]:

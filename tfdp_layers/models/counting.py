@@ -180,11 +180,34 @@ def refuse_changed(run: Run, settings: Callable[[Sequence[SensitivityGroup]], Ha
     """Raises RuntimeError unless a training's certificate would be made from the same settings now."""
     if settings(run.groups) != run.settings:
         raise RuntimeError(
-            "The noise, a clip, a bound, a layer's trainable flag or seeds, how TensorFlow rounds products"
-            " (TensorFloat-32, auto_mixed_precision), run_functions_eagerly, jit_compile or steps_per_execution was"
-            " changed while fit runs: its certificate and the ledger state the earlier ones. Change it between two"
-            " calls of fit."
+            "The noise, a clip, a bound, a layer's trainable flag or seeds, which weights are trained (the flag of a"
+            " weight, enable_lora, quantize), how TensorFlow rounds products (TensorFloat-32, auto_mixed_precision),"
+            " run_functions_eagerly, jit_compile or steps_per_execution was changed while fit runs: its certificate and"
+            " the ledger state the earlier ones. Change it between two calls of fit."
         )
+
+
+def note_changed(state: PrivacyState, settings: Callable[[Sequence[SensitivityGroup]], Hashable]) -> None:
+    """Notes, as a training ends, where hooks behind its last step set what a further step would have refused."""
+    run, watch = state.run, state.watch
+    if run is not None and watch is not None and watch.touched() and settings(run.groups) != run.settings:
+        watch.refused("changed what is trained, or how")
+
+
+def is_foreign(state: PrivacyState | None, step: Any) -> bool:
+    """Whether a training runs that another step than this is made for; hooks that set it decided the end.
+
+    There is none before Keras made it; and while a model is written, which a hook may do, Keras takes it away.
+    """
+    run, watch = (None, None) if state is None else (state.run, state.watch)
+    if state is None or run is None or step is state.step:
+        return False
+    inside = watch is not None and watch.running
+    if step is None and (inside or not run.stepping):
+        return False
+    if watch is not None and not inside and watch.touched():
+        watch.refused()
+    return True
 
 
 def refuse_other_update(run: Run, numbers: dict[str, str]) -> None:

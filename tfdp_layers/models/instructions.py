@@ -9,6 +9,8 @@ import types
 from dataclasses import dataclass, fields
 from typing import Any
 
+from tfdp_layers.models.arguments import opened_in, places_in
+
 __all__ = ["Code", "code_of", "is_text"]
 
 
@@ -26,6 +28,8 @@ class Code:
     texts: frozenset[str] = frozenset()
     chains: frozenset[tuple[str, ...]] = frozenset()  # of attributes that it reads: see `_Chains`
     written: frozenset[tuple[str, ...]] = frozenset()  # of those that it sets
+    opened: frozenset[str] = frozenset()  # functions as `open`, where a call may do something else than write
+    places: frozenset[str] = frozenset()  # texts that are joined to paths
     stores: bool = False  # whether it sets items, or yields
 
     def __or__(self, other: Code) -> Code:
@@ -50,6 +54,7 @@ def code_of(code: types.CodeType, outermost: bool = True) -> Code:
     """Reads the instructions of a function, once."""
     found: dict[str, set[Any]] = {one.name: set() for one in fields(Code) if one.name != "stores"}
     stores, chains = False, _Chains(found["chains"], found["written"])
+    before = [""] * 2
     for one in dis.get_instructions(code):
         operation = one.opname
         chains.follow(operation, one.argval)
@@ -59,8 +64,12 @@ def code_of(code: types.CodeType, outermost: bool = True) -> Code:
             found["named"].add(one.argval)
         if operation == "LOAD_METHOD" or (sys.version_info >= (3, 12) and operation == "LOAD_ATTR" and one.arg & 1):
             found["called"].add(one.argval)
+        if operation == "LOAD_ATTR" and ("NULL" in before[1] or before[0] == "PUSH_NULL"):  # of a module
+            found["called"].add(one.argval)
+        before = [before[1], f"{operation} {one.argrepr}" if operation in ("LOAD_GLOBAL", "LOAD_NAME") else operation]
         in_place = operation.startswith("INPLACE_") or (operation == "BINARY_OP" and one.argrepr.endswith("="))
         stores |= in_place or operation in ("STORE_SUBSCR", "STORE_SLICE", "DELETE_SUBSCR", "YIELD_VALUE")
+    found["opened"], found["places"] = opened_in(code), places_in(code)
     whole = Code(**{name: frozenset(held) for name, held in found.items()}, stores=stores)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):

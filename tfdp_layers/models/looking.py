@@ -7,7 +7,6 @@ import contextvars
 import functools
 import itertools
 import sys
-import types
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -17,6 +16,7 @@ import tensorflow as tf
 from tfdp_layers.batches.texts import text_tensors
 from tfdp_layers.models.crossing import forget_metrics
 from tfdp_layers.models.fit_arguments import shares_records
+from tfdp_layers.models.going_by import shown_by, x_of
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.models.validation_rows import warn_of_private_rows
 from tfdp_layers.structure import KerasMixin
@@ -32,7 +32,6 @@ class _Chosen(NamedTuple):
 
 
 _CHOSEN_ON: contextvars.ContextVar[_Chosen | None] = contextvars.ContextVar("chosen_on", default=None)
-_FIRST = 4
 _WRITTEN = ("saved_model", ".lite", ".export", ".saving", ".summary", "compute_output")
 _METRICS = "metrics of the training"
 _UNNOISED = (
@@ -50,11 +49,11 @@ def watch_of(model: Any) -> Any:
     return watch if watch is not None and watch.running and not watch.inside else None
 
 
-def holds_records(model: Any, x: Any) -> bool:
-    """Whether these are records of the training that runs, or, where code of the caller asks, copies of these."""
+def holds_records(model: Any, x: Any, asked: bool) -> bool:
+    """Whether these are records of the training that runs, or copies, where code of the caller `asked` for them."""
     run = model._privacy.run
     shared = shares_records(run.batches, x if isinstance(x, tf.data.Dataset) else (x,))
-    return shared or (watch_of(model) is not None and run.copied.hold(x))
+    return shared or (asked and run.copied.hold(x))
 
 
 @contextlib.contextmanager
@@ -117,7 +116,9 @@ def noted(name: str) -> Callable[..., Any]:
         x = args[0] if args else kwargs.get("x")
         watch = watch_of(self)
         here = contextvars.copy_context()
-        x, shown = shown_by(x, lambda rows: here.run(look, self, watch, f"{name}()", rows))
+        x, shown = x, x
+        if watch is not None or _CHOSEN_ON.get() is not None:
+            x, shown = shown_by(x, lambda rows: here.run(look, self, watch, f"{name}()", rows), watch is not None)
         args, kwargs = ((x, *args[1:]), kwargs) if args else ((), kwargs | ({"x": x} if "x" in kwargs else {}))
         y = args[1] if name == "evaluate" and len(args) > 1 else kwargs.get("y")
         private = look(self, watch, f"{name}()", shown, y)
@@ -140,37 +141,12 @@ def noted(name: str) -> Callable[..., Any]:
 
 def look(model: Any, watch: Any, what: str, x: Any, y: Any = None) -> bool:
     """Notes, or refuses in an objective, that a model is asked for this of training records. Returns: whether it is."""
-    private = model._privacy.run is not None and x is not None and holds_records(model, x)
+    private = model._privacy.run is not None and x is not None and holds_records(model, x, watch is not None)
     if watch is not None and private:
         watch.asked(f"{what} of the training records")
     if watch is None and x is not None:
         refuse_chosen(what, x, y)
     return private
-
-
-def shown_by(given: Any, look_at: Callable[[Any], Any]) -> tuple[Any, Any]:
-    """What is to be given in the place of data, and rows of them to look at now, where these are no arrays.
-
-    Of a `PyDataset` that is its first batch; what generators give is looked at as it goes by: the first batches.
-    """
-    if isinstance(given, keras.utils.PyDataset):
-        with contextlib.suppress(Exception):  # an empty one, say: Keras says so
-            return given, x_of(given[0])
-        return given, None
-    if not isinstance(given, types.GeneratorType):
-        return given, given
-
-    def passing() -> Iterator[Any]:
-        for number, batch in enumerate(given):
-            if number < _FIRST:
-                look_at(x_of(batch))
-            yield batch
-
-    return passing(), None
-
-
-def x_of(batch: Any) -> Any:
-    return batch[0] if isinstance(batch, tuple | list) and batch else batch
 
 
 @contextlib.contextmanager
@@ -203,7 +179,7 @@ def note_metrics(model: Any, what: str, results: bool = False) -> None:
     frame: Any = sys._getframe(2)
     while frame.f_code.co_name == "get_metrics_result":  # the method of a class that calls this one
         frame = frame.f_back
-    if frame.f_globals.get("__name__", "").partition(".")[0] in ("keras", "tfdp_layers"):
+    if frame.f_globals.get("__name__", "").partition(".")[0] in ("keras", "tfdp_layers") or being_written():
         return
     if watch is None:
         raise ValueError(_UNNOISED.format(what="the metrics"))
@@ -215,8 +191,8 @@ def looked_at(model: Any, args: Any, kwargs: Any) -> Iterator[None]:
     """Around a call of the model, by whichever of its methods, which is compared with the records."""
     watch, what = watch_of(model), "the model's outputs"
     if not tf.executing_eagerly():
-        if watch is not None and not any(map(is_written, itertools.islice(frames(), 60))):
-            watch.asked(f"{what} in a function of the caller's")
+        if watch is not None and not being_written():
+            watch.asked(f"{what} in a function of the caller's, on data that nobody compared")
         watch = None  # nothing is compared there
     elif watch is not None or _CHOSEN_ON.get() is not None:
         given = [one for one in keras.tree.flatten((args, kwargs)) if hasattr(one, "__array__")]
@@ -228,17 +204,26 @@ def looked_at(model: Any, args: Any, kwargs: Any) -> Iterator[None]:
         yield
 
 
-def frames() -> Iterator[str]:
-    """The modules of the functions that run, the innermost first."""
+def being_written() -> bool:
+    """Whether a model is written into a file here, described or traced for its graph: that asks for no numbers."""
+    running = list(itertools.islice(frames(), 60))
+    mapped = any(module.startswith("tensorflow.python.data.") for module, _ in running)  # `dataset.map(model)`
+    return not mapped and any(map(is_written, running))
+
+
+def frames() -> Iterator[tuple[str, str]]:
+    """The modules and names of the functions that run, the innermost first."""
     frame: Any = sys._getframe(1)
     while frame is not None:
-        yield frame.f_globals.get("__name__", "")
+        yield frame.f_globals.get("__name__", ""), frame.f_code.co_name
         frame = frame.f_back
 
 
-def is_written(module: str) -> bool:
-    """Whether a module is one by which models are written into files, or described: it asks for no numbers."""
-    return module.startswith(("keras.", "tensorflow.")) and any(one in module for one in _WRITTEN)
+def is_written(running: tuple[str, str]) -> bool:
+    """Whether a function is one by which models are written into files, or described."""
+    module, name = running
+    ours = module.startswith(("keras.", "tensorflow."))
+    return ours and (name == "get_concrete_function" or any(one in module for one in _WRITTEN))
 
 
 class _Asked:

@@ -14,6 +14,7 @@ import re
 import sys
 import types
 from collections.abc import Iterable
+from typing import Any
 
 import keras
 import numpy as np
@@ -22,16 +23,22 @@ import tensorflow as tf
 from tfdp_layers.callbacks.steering import top_of
 
 __all__ = [
+    "DELETES_FILES",
     "LEAVE_NOTHING",
+    "LISTS_FILES",
     "READS_FILES",
-    "WRITES_FILES",
+    "TELLS",
+    "are_alike",
     "changes",
     "draws",
     "finds",
     "finds_in",
     "is_name_of_file",
     "is_named",
+    "is_screen",
+    "parts_of_names",
     "sends",
+    "tells_a_file",
 ]
 
 LEAVE_NOTHING = frozenset(
@@ -44,8 +51,10 @@ LEAVE_NOTHING = frozenset(
 )  # fmt: skip
 """Functions and methods by which nothing stays that another callback could read: messages and numbers."""
 _IN = re.compile(
-    "(breakpoint|eval|exec|input)$|current_thread|env|fetch|fromfile|genfromtxt|get_|getenv|geterr|image_data_format"
-    "|imread|load|memmap|open|read|recv"
+    "(breakpoint|eval|exec|input)$|current_thread|env|fetch|fromfile|genfromtxt|get_|getenv|geterr|getrlimit"
+    "|image_data_format|imread|load|memmap|open|read|recv"
+    "|ExcelFile|GFile|HDFStore|checkpoints_iterator|latest_checkpoint|list_files|list_variables|make_csv|make_tf_record"
+    "|.*_dataset_from_directory|(TextLine|TFRecord|FixedLengthRecord|Csv|Sql).*Dataset"
 )
 """Beginnings of the names of functions by which something comes from outside, of libraries that else compute."""
 _NOT_IN = frozenset(
@@ -64,21 +73,27 @@ _OUT = re.compile(
 _COMPUTE = frozenset(
     (
         "abc", "bisect", "calendar", "cmath", "collections", "contextlib", "copy", "csv", "dataclasses", "datetime",
-        "decimal", "enum", "fractions", "functools", "heapq", "itertools", "json", "keras", "logging", "math",
-        "matplotlib", "ml_dtypes", "numbers", "numpy", "operator", "pandas", "pprint", "re", "scipy", "seaborn",
-        "sklearn", "statistics", "string", "tensorflow", "tfdp_layers", "textwrap", "time", "tqdm", "traceback",
-        "types", "typing", "uuid", "warnings"
+        "decimal", "enum", "fractions", "functools", "getpass", "heapq", "itertools", "json", "keras", "logging",
+        "math", "matplotlib", "ml_dtypes", "numbers", "numpy", "operator", "pandas", "platform", "pprint", "re",
+        "resource", "scipy", "seaborn", "sklearn", "statistics", "string", "tempfile", "tensorflow", "tfdp_layers",
+        "textwrap", "time", "tqdm", "traceback", "types", "typing", "uuid", "warnings"
     )
 )  # fmt: skip
 """Libraries, all of whose functions find nothing, but for those with names as in `_IN`."""
-READS_FILES = frozenset(
+_TALKS = frozenset({"aiohttp", "httpx", "multiprocessing", "queue", "redis", "requests"})
+"""Libraries whose objects have a `get` that brings in what others sent."""
+READS_FILES = frozenset({"exists", "is_dir", "is_file", "isdir", "isfile", "lexists"})
+"""Functions that look whether a file is there: they find what another one leaves in the same place."""
+LISTS_FILES = frozenset(
     (
-        "exists", "getmtime", "getsize", "glob", "iglob", "is_dir", "is_file", "isdir", "isfile", "iterdir", "lexists",
-        "listdir", "rglob", "scandir", "stat", "walk"
+        "getatime", "getctime", "getmtime", "getsize", "glob", "iglob", "iterdir", "listdir", "rglob", "scandir",
+        "stat", "walk"
     )
 )  # fmt: skip
-"""Functions that look which files there are: they find what another one leaves in the same place."""
-WRITES_FILES = frozenset({"a", "ab", "at", "w", "wb", "wt", "x", "xb"})
+"""Functions that say which files there are, and how large or new: whatever another one leaves."""
+DELETES_FILES = frozenset({"remove", "removedirs", "rmdir", "rmtree", "unlink"})
+TELLS = frozenset({"critical", "debug", "error", "exception", "info", "log", "warning"})
+"""Methods by which loggers hand out messages."""
 _OF_KINDS = (
     *(bool, bytes, bytearray, complex, dict, float, frozenset, int, list, range, set, slice, str, tuple),
     *(collections.Counter, collections.OrderedDict, collections.defaultdict, collections.deque, object, type),
@@ -91,10 +106,11 @@ _OF_KINDS = (
 _OF_MODULES = (builtins, np, np.linalg, keras.ops, tf.math, tf)
 _MORE = frozenset(
     (
-        "DataFrame", "Event", "Lock", "Path", "Series", "Thread", "abspath", "as_default", "basename", "cwd", "dirname",
-        "ewm", "expanduser", "fspath", "getcwd", "getpid", "getsignal", "iloc", "inner_optimizer", "inverse_transform",
-        "is_set", "isatty", "ledger", "limit_releases", "loc", "partial", "privacy_statement", "releases_left",
-        "rolling", "score", "signal", "splitext", "strftime", "transform"
+        "DataFrame", "Event", "Lock", "Path", "Series", "Thread", "abspath", "as_default", "basename", "cpu_count",
+        "cwd", "dirname", "disk_usage", "ewm", "expanduser", "fspath", "getcwd", "getfqdn", "gethostname", "getpid",
+        "getsignal", "getuser", "iloc", "inner_optimizer", "inverse_transform", "is_set", "isatty", "ledger",
+        "limit_releases", "loc", "partial", "privacy_statement", "releases_left", "rolling", "score", "signal",
+        "splitext", "strftime", "transform", "uname"
     )
 )  # fmt: skip
 
@@ -117,10 +133,12 @@ def finds(name: str, top: str = "") -> bool:
     Args:
         top: the library that it is of; of methods of what is not known, the name alone says it.
     """
-    if name in _NOT_IN or name in READS_FILES or name.startswith("__"):
+    if name in _NOT_IN or name in READS_FILES | LISTS_FILES or name.startswith("__"):
         return False
     if top in _COMPUTE:
         return _IN.match(name) is not None
+    if name == "get":
+        return top in _TALKS
     return name not in _NAMES and (_IN.match(name) is not None or _OUT.match(name) is None)
 
 
@@ -150,11 +168,16 @@ def finds_in(module: types.ModuleType, name: str) -> bool:
         return False
     if isinstance(value, type) or callable(value):
         top, here = top_of(value), module.__name__.partition(".")[0]
-        return not draws([module.__name__]) and finds(name, top if top in _COMPUTE else here)
+        asked = name == "get" and here not in _COMPUTE  # of a server, say
+        return not draws([module.__name__]) and (asked or finds(name, top if top in _COMPUTE else here))
     constant = isinstance(value, bool | int | float | complex | str | bytes | tuple | frozenset | np.generic | np.dtype)
     constant = constant or isinstance(value, tf.DType | enum.Enum | random.Random | logging.Logger | logging.Handler)
-    output = any(value is one for one in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__))
-    return not (constant or output) or (at_first is not None and name not in at_first)
+    return not (constant or is_screen(value)) or (at_first is not None and name not in at_first)
+
+
+def is_screen(one: Any) -> bool:
+    """Whether this is what messages are printed to."""
+    return any(one is output for output in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__))
 
 
 def draws(names: Iterable[str]) -> bool:
@@ -165,3 +188,44 @@ def draws(names: Iterable[str]) -> bool:
 def is_name_of_file(text: str) -> bool:
     """Whether a text looks like a file's name, or a part of it, and not like the name of a metric."""
     return len(text) > 2 and not re.search(r"\s", text) and (text.isupper() or not text.isidentifier())
+
+
+def parts_of_names(texts: Iterable[str]) -> frozenset[str]:
+    """What can be compared of the names of files: the last of their parts, without what fits all."""
+    parts = (re.split(r"[/\\]", text.rstrip("/*"))[-1].strip("*") for text in texts)
+    return frozenset(part for part in parts if len(part) > 2)
+
+
+def are_alike(some: Iterable[str], others: Iterable[str]) -> bool:
+    """Whether some of these parts of names may be of one file: equal ones, or one without the other's end."""
+    first, second = set(some), set(others)
+    if first & second:
+        return True
+    return bool(_bare(first) & _stems(second) or _stems(first) & _bare(second))
+
+
+def _bare(parts: Iterable[str]) -> set[str]:
+    return {one for one in parts if "." not in one}
+
+
+def _stems(parts: Iterable[str]) -> set[str]:
+    return {one.partition(".")[0] for one in parts} - {""}
+
+
+def tells_a_file(logger: Any = None) -> bool:
+    """Whether messages of a logger go anywhere but to the screen. None: of one that is not known."""
+    if logger is None:
+        found = [one() for one in list(logging._handlerList)]  # type: ignore[attr-defined]
+        return any(map(_leads_out, found))
+    logger = getattr(logger, "logger", logger)
+    while logger is not None:
+        if any(map(_leads_out, logger.handlers)):
+            return True
+        logger = logger.parent if logger.propagate else None
+    return False
+
+
+def _leads_out(handler: Any) -> bool:
+    if isinstance(handler, logging.FileHandler):
+        return bool(handler.baseFilename != os.devnull)
+    return type(handler).__module__ == "logging.handlers"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import builtins
 import contextlib
+import logging
+import os
 import sys
 import types
 from collections.abc import Callable
@@ -12,17 +14,24 @@ from typing import Any
 import numpy as np
 
 from tfdp_layers.callbacks.steering import top_of
+from tfdp_layers.models.arguments import OPENERS
 from tfdp_layers.models.instructions import Code
 from tfdp_layers.models.outside import (
+    DELETES_FILES,
+    LISTS_FILES,
     READS_FILES,
-    WRITES_FILES,
+    TELLS,
+    are_alike,
     changes,
     draws,
     finds,
     finds_in,
     is_name_of_file,
     is_named,
+    is_screen,
+    parts_of_names,
     sends,
+    tells_a_file,
 )
 
 __all__ = ["Passages"]
@@ -50,6 +59,7 @@ class Passages:
         self.finds: set[str] = set()
         self._is_library, self._body = is_library, body
         self._looks = self._draws = self._seeds = self._alters = False
+        self._asks_environment = self._sets_environment = self._stores = False
         self._files: set[str] = set()
         self._get: set[str] = set()
         self._set: set[str] = set()
@@ -76,7 +86,9 @@ class Passages:
         other._settle()
         if self._set & other._get or (self._seeds and other._draws):
             return True
-        looks = other._looks and bool(self._files & other._files)
+        if other._asks_environment and (self._sets_environment or (self._asks_environment and self._stores)):
+            return True
+        looks = other._looks and are_alike(self._files, other._files)
         return self.sends and not other._body and (looks or bool(other.finds))
 
     def _settle(self) -> None:
@@ -85,11 +97,17 @@ class Passages:
         codes, self._codes = self._codes, []
         for code, variables, function in codes:
             here = {name for name in code.names if name not in variables and hasattr(builtins, name)}
-            writes = {"open"} if WRITES_FILES & code.texts else set()
+            writes, called = OPENERS - code.opened, code.called | code.names
             self.sends |= any(map(sends, here))
             self.finds |= {name for name in here if finds_in(builtins, name)} - writes
-            self._looks |= bool(READS_FILES & (code.called | code.names))
-            self._files |= set(filter(is_name_of_file, code.texts))
+            self._looks |= bool(READS_FILES & called)
+            self._files |= parts_of_names([*filter(is_name_of_file, code.texts), *code.places])
+            if not DELETES_FILES & called:  # as those do that keep the last files alone
+                self.finds |= {
+                    n for n in LISTS_FILES & called if not (self._is_own(n) or self._is_callers(variables, n))
+                }
+            self._stores |= code.stores
+            self._asks_environment |= any(variables.get(name) is os.environ for name in code.names)
             for chain in code.chains:
                 self._follow(chain, code, self._found(chain[:-1], variables, function), writes)
             held = [self._found(chain[:-1], variables, function) for chain in code.written]
@@ -100,9 +118,12 @@ class Passages:
         self._alters |= not self._set <= _DECIDED
         self._set = {name for name in self._set if not (is_named(name) or self._is_own(name))}
 
-    def _follow(self, chain: tuple[str, ...], code: Code, holder: Any, writes: set[str]) -> None:
+    def _follow(self, chain: tuple[str, ...], code: Code, holder: Any, writes: frozenset[str]) -> None:
         """An attribute of a module, or of an object of others."""
         name = chain[-1]
+        self._tells_by(name, holder, code)
+        if is_screen(holder) or self._is_of_environment(name, holder):
+            return
         if isinstance(holder, types.ModuleType):
             if not self._is_library(holder.__name__.partition(".")[0]):
                 return
@@ -110,7 +131,7 @@ class Passages:
                 self._draws, self._seeds = True, self._seeds or "seed" in name or name.startswith("set")
             elif finds_in(holder, name):
                 self.sends = True
-                self.finds |= {name} - READS_FILES
+                self.finds |= {name} - READS_FILES - LISTS_FILES - writes
             else:
                 self.sends |= callable(getattr(holder, name)) and sends(name)
         elif self._is_others(holder):
@@ -122,6 +143,30 @@ class Passages:
                 self.sends |= sends(name)
                 top = "" if holder is None else top_of(holder if isinstance(holder, type) else type(holder))
                 self.finds |= {name} - writes if finds(name, top) else set()
+
+    def _tells_by(self, name: str, holder: Any, code: Code) -> None:
+        """What a logger writes into a file, has left."""
+        known = logging.root if holder is logging else holder
+        if name not in TELLS or not isinstance(known, logging.Logger | logging.LoggerAdapter | None):
+            return
+        if known is not None or "getLogger" in code.all_names:
+            self.sends |= tells_a_file(known)
+
+    def _is_of_environment(self, name: str, holder: Any) -> bool:
+        """Whether this is the environment: a number comes in by that where the other one sets it."""
+        if holder is os and name in ("environ", "environb", "getenv", "getenvb"):
+            self._asks_environment = True
+            return True
+        self._sets_environment |= holder is os and name in ("putenv", "unsetenv")
+        if holder is not os.environ:
+            return False
+        self._asks_environment = True
+        self._sets_environment |= name not in ("copy", "get", "items", "keys", "values")
+        return True
+
+    def _is_callers(self, variables: dict[str, Any], name: str) -> bool:
+        """Whether a global of this name is the caller's own function."""
+        return name in variables and not self._is_library(top_of(variables[name]))
 
     def _is_others(self, one: Any) -> bool:
         """Whether an object is of a library, or unknown."""

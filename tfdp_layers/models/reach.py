@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from tfdp_layers.callbacks.steering import top_of
 from tfdp_layers.models.instructions import Code, code_of, is_text
-from tfdp_layers.models.outside import LEAVE_NOTHING
+from tfdp_layers.models.outside import LEAVE_NOTHING, is_screen
 from tfdp_layers.models.passages import Passages
 
 __all__ = ["Reach", "body_of_loop", "passes"]
@@ -66,6 +66,7 @@ class Reach:
         self.leaves = self.stores = False  # whether its functions leave anything anywhere, and in arrays
         self.whole = root is not None or frame is not None
         self._seen: dict[int, Any] = {}
+        self._makes = False  # whether it calls `__init__` itself
         self._code = Code()
         self._kinds: dict[int, Any] = {}
         private = model.optimizer
@@ -77,6 +78,7 @@ class Reach:
             *map(id, [*model._flatten_layers(), private, inner]),
         }
         functions = [getattr(one, "__wrapped__", one) for one in vars(root).values()] if root is not None else []
+        self._made: list[Any] = []  # what ran before `fit`
         self._own = {top_of(type(root)), *(top_of(one) for one in functions if callable(one))} - _LIBRARIES
         self._root, self._left = root, [root]
         if frame is not None:
@@ -105,6 +107,8 @@ class Reach:
                         self.whole = False
                 if len(self._seen) > _MOST:
                     self.whole, self._left = False, []
+            if self._makes:
+                self._left, self._made = [*self._left, *self._made], []
             if {"type", "__class__"} & (self._code.names | self._code.attributes):
                 self._holders |= self._kinds
             for holder in list(self._holders.values()):
@@ -141,13 +145,16 @@ class Reach:
             self.held[id(value)] = value
             self.passages.own.append(value)
         self._left += inner.values()
-        self._class(kind)
+        self._class(kind, made=value is self._root)
 
-    def _class(self, kind: Any) -> None:
+    def _class(self, kind: Any, made: bool = False) -> None:
+        """What a class has; without its `__init__` where that `made` the callback: nothing was read before `fit`."""
+        but = {"__doc__", "__module__", "__qualname__", *(["__init__"] if made else [])}
         for one in kind.__mro__:
             if not self._is_library(top_of(one)):
                 self._kinds[id(one)] = one
-                self._left += [v for n, v in vars(one).items() if n not in ("__doc__", "__module__", "__qualname__")]
+                self._left += [value for name, value in vars(one).items() if name not in but]
+                self._made += [vars(one).get("__init__")] if made else []
 
     def _kind(self, kind: Any) -> None:
         if self._is_library(top_of(kind)):
@@ -185,6 +192,7 @@ class Reach:
         self.leaves |= code.stores or bool(code.stored or code.named or code.called - LEAVE_NOTHING)
         self.leaves |= bool((code.names & vars(builtins).keys()) - variables.keys() - LEAVE_NOTHING)
         self.whole &= not code.names & _DYNAMIC
+        self._makes |= "__init__" in code.attributes and written.co_name != "__init__"
         self.named |= {(id(variables), name) for name in code.named}
         self.names |= {(id(variables), name) for name in code.names | code.named}
         self._left += [variables[name] for name in code.names if name in variables]
@@ -222,7 +230,8 @@ class Reach:
     def _array(self, value: Any) -> None:
         while isinstance(value.base, np.ndarray):
             value = value.base
-        self.arrays[id(value)] = value
+        file = getattr(value, "filename", None)  # two may be mapped from one
+        self.arrays[id(value) if file is None else hash(os.path.realpath(file))] = value
 
     def _wrapped(self, value: Any) -> None:
         """A method, a partial, a property, a decorated function, a weak reference: what it holds."""
@@ -250,7 +259,7 @@ _VISITS: dict[Any, Any] = {
 def passes(reader: Reach, other: Reach) -> bool:
     """Whether the first may leave what it read where the other finds it, or nobody can tell."""
     if not reader.leaves and reader.whole:
-        return False
+        return reader.passages.lead_to(other.passages)
     if not (reader.whole and other.whole):
         return all(one.beyond for one in (reader, other) if one.whole)
     if reader.held.keys() & other.held.keys() or reader.kept & other.cells.keys() or reader.named & other.names:
@@ -283,8 +292,7 @@ def is_plain(value: Any) -> bool:
 
 def is_neutral(value: Any) -> bool:
     """Whether an object keeps no numbers for others: constants, and what messages go to."""
-    messages = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
-    return isinstance(value, _NEUTRAL) or top_of(type(value)) in _CONSTANT or any(value is one for one in messages)
+    return isinstance(value, _NEUTRAL) or top_of(type(value)) in _CONSTANT or is_screen(value) or value is os.environ
 
 
 @functools.cache

@@ -48,6 +48,7 @@ class Run:
         start: the step of a fixed order at which its draws begin.
         looped: whether the loop is the caller's own.
         offered: what such a loop lets its next step draw from.
+        stepping: whether Keras has its step, which stays the same.
         begun: whether the loop, and nothing else, makes the next call of the step: see `Turns`.
         thread, process: those of `fit`, which make its steps.
         made: releases that it made.
@@ -78,7 +79,7 @@ class Run:
         self.thread, self.process = threading.get_ident(), os.getpid()
         self.start = self.made = self.drawn = 0
         self.began_with: set[bytes] = set()
-        self.begun = self.broken = self.outspent = self.levelled = False
+        self.begun = self.broken = self.outspent = self.levelled = self.stepping = False
 
     def count(self, made: int, drawn: int, broken: bool = False) -> None:
         """Counts the releases of one call of the step, and the draws taken for them."""

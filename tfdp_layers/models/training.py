@@ -11,7 +11,7 @@ import tensorflow as tf
 from tfdp_layers.callbacks.turns import OwnStep
 from tfdp_layers.instances import Elsewhere, refuse_class
 from tfdp_layers.models.building import seeds_of, settings_of, update_of
-from tfdp_layers.models.counting import CountedStep, refuse_anew, refuse_changed
+from tfdp_layers.models.counting import CountedStep, is_foreign, refuse_anew, refuse_changed
 from tfdp_layers.models.crossing import asking, crossings_of, resetting, results_of
 from tfdp_layers.models.earlier import begin_from, warn_of_earlier
 from tfdp_layers.models.fit_arguments import bind
@@ -42,7 +42,7 @@ class PrivateTraining(Predicting, Looking, Opening):
         " model.privacy_statement(delta=1e-5).",
     )
     statement = Elsewhere("It is model.privacy_statement(delta=1e-5).")
-    train_function: Any = OwnStep(lambda model, step: _is_foreign(model, step))
+    train_function: Any = OwnStep(lambda model, step: is_foreign(getattr(model, "_privacy", None), step))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -255,6 +255,8 @@ class PrivateTraining(Predicting, Looking, Opening):
         if begun is not None and begun.numbers is None:  # before hooks of callbacks
             begun.numbers = numbers()
         if self.train_function is not None and not force:
+            if begun is not None:
+                begun.stepping = True
             return self.train_function
         refuse_anew(self._privacy)
         run, settings = self._privacy.require_run(), functools.partial(settings_of, self)
@@ -270,8 +272,8 @@ class PrivateTraining(Predicting, Looking, Opening):
         eager = bool(self.run_eagerly)
         given = self._privacy, self.optimizer, settings, self._stop_training, seeds, hidden, numbers, eager
         made = CountedStep(step, together, *given)
-        self.train_function = made
-        self._privacy.step = made
+        self._privacy.step = self.train_function = made
+        run.stepping = True
         return made
 
     def _stop_training(self) -> None:
@@ -286,9 +288,3 @@ class PrivateTraining(Predicting, Looking, Opening):
             "train_on_batch trains on a batch that no sampler drew, so its cost is unknown. Use fit, with"
             " tfdp.PrivateBatches or tfdp.declare_sampling for data of your own."
         )
-
-
-def _is_foreign(model: Any, step: Any) -> bool:
-    """Whether a training of the model runs, and this is not the step that was made for it."""
-    state: PrivacyState | None = getattr(model, "_privacy", None)  # Keras asks before there is one
-    return state is not None and state.run is not None and step is not state.step

@@ -87,10 +87,10 @@ class Watch:
         self._ran, self._touched, self._last = self._touched, {}, None
         return bool(self._ran)
 
-    def refused(self) -> None:
+    def refused(self, what: str = "ended fit by an exception") -> None:
         """What hooks may have changed since the step before is refused, and ends the training: they decided that."""
         for callback in self._ran.values():
-            self.decided_by(callback, "ended fit by an exception")
+            self.decided_by(callback, what)
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
