@@ -133,15 +133,19 @@ _WAY = {"call", "quantized_call", "inputs", "outputs", "operations", "__call__",
 
 
 def _leads(name: str) -> bool:
-    return name in _WAY or (name.startswith("_") and not name.startswith("__"))
+    return name in _WAY or (name.startswith("_") and not name.startswith("__") and name in _known())
+
+
+@functools.cache
+def _known() -> frozenset[str]:
+    return frozenset(dir(functional_class()))
 
 
 @functools.lru_cache(1024)
 def _written(kind: Any) -> frozenset[str]:
     """Those names, known to Keras' class of functional models, that another library's class has taken over."""
-    known = {*dir(functional_class())}
     others = [one for one in kind.__mro__ if one.__module__.split(".")[0] not in LIBRARIES]
-    return frozenset(name for one in others for name in vars(one) if _leads(name) and name in known)
+    return frozenset(name for one in others for name in vars(one) if _leads(name) and name in _known())
 
 
 LIBRARIES = ("tfdp_layers", "keras", "tensorflow", "builtins")
