@@ -65,6 +65,8 @@ def nothing_released():
         for known in (released._released, released._public, released._seen, released._changed, owing._owing):
             known.clear()
         released._passing = type(released._passing)()
+    if "tfdp_layers.accounting.left" in sys.modules:
+        sys.modules["tfdp_layers.accounting.left"]._left.clear()
     if "tfdp_layers.accounting.begun" in sys.modules:
         sys.modules["tfdp_layers.accounting.begun"]._begun.clear()
     if "tfdp_layers.accounting.sightings" in sys.modules:

@@ -253,7 +253,7 @@ EDITS = [
         "if node.frame.walks():\n            pass\n        elif False:",
         "counted_by_an_optimizer",
     ),
-    ("functional", "(operation.type in FUNCTIONAL or operation.type in CALLS)", "True", "added_in_place"),
+    ("functional", "operation.type in _LOOKED_AT", "True", "added_in_place"),
     (
         "walks",
         "return walk.single == value.batch and value.place == walk.place and value.loop == walk.key",
