@@ -1,10 +1,13 @@
 """What private training costs beside its gradients: noise, the main thread's work from step to step, and start-up.
 
-Run: python benchmarks/overheads.py [--what noise,steps,ledger,hooks,start_up] [--rounds 7]
+Run: python benchmarks/overheads.py [--what noise,steps,ledger,shown,checksums,hooks,start_up]
+     [--rounds 7]
 
 - noise: processor time a number of a draw of 800,000, by TensorFlow's operations, by our kernels, by both compiled.
 - steps: processor time of the main thread alone from one step's end to the next one's, of a network of one weight.
 - ledger: time of a step's count in the ledger, budget in force, in memory and in a file: before the step and after it.
+- shown: processor time of the bounds on epsilon that PrivacyBudget shows, of all steps of a training together.
+- checksums: processor time of those of 785,000 weights, by which replicas compare what they hold, at each step.
 - hooks: time that a callback of one's own with a hook at every batch, which does nothing, adds to a step: what the
   model holds is compared around it. Of networks of different sizes; the time of their steps is the first number.
 - start_up: wall and processor time of a process that makes one step of the 26k-weight CNN (first_step.py): ordinary,
@@ -30,12 +33,13 @@ import tensorflow as tf
 from absl import app, flags
 
 import tfdp_layers as tfdp
-from tfdp_layers.accounting import Ledger
+from tfdp_layers.accounting import EpsilonCurve, GroupNoise, Ledger, Release
+from tfdp_layers.models.checksums import checksums
 from tfdp_layers.models.counting import CountedStep
 from tfdp_layers.noise import normals
 
 FLAGS = flags.FLAGS
-flags.DEFINE_list("what", ["noise", "steps", "ledger", "hooks", "start_up"], "What to time.")
+flags.DEFINE_list("what", ["noise", "steps", "ledger", "shown", "checksums", "hooks", "start_up"], "What to time.")
 flags.DEFINE_integer("rounds", 7, "Interleaved rounds.", lower_bound=1)
 
 KINDS = ("keras", "given noise", "budget")
@@ -145,6 +149,34 @@ class Idle(keras.callbacks.Callback):
         pass
 
 
+def shown() -> None:
+    """Milliseconds of all bounds of a training."""
+    for examples, size, steps in ((1_600, 32, 200), (60_000, 256, 5_000)):
+        taken = []
+        for number in range(FLAGS.rounds + 1):
+            multiplier = 1.5 + 1e-3 * number  # what was computed before is kept
+            release = Release((GroupNoise("all", 1.0, multiplier),), tfdp.sampling.Poisson(size), examples)
+            start = time.process_time()
+            curve = EpsilonCurve(None, release, 1e-5)
+            for step in range(steps):
+                curve.bound(step + 1)
+            taken.append(time.process_time() - start)
+        print(f"shown bounds on epsilon of {steps:,} steps: {told(taken[1:], 1e3, 'ms')}", flush=True)
+
+
+def sums_of_bits() -> None:
+    """Milliseconds of the checksums of 785,000 weights."""
+    weights = [tf.Variable(tf.random.normal(shape)) for shape in ((784, 1000), (1000,))]
+    compute = tf.function(lambda: checksums([one.value() for one in weights]), autograph=False)
+    taken = []
+    for _ in range(FLAGS.rounds + 1):
+        start = time.process_time()
+        for _ in range(50):
+            compute()
+        taken.append((time.process_time() - start) / 50)
+    print(f"checksums of 785,000 weights: {told(taken[1:], 1e3, 'ms')}", flush=True)
+
+
 def hooks() -> None:
     """Milliseconds a step without and with a hook."""
     rng = np.random.default_rng(0)
@@ -183,8 +215,9 @@ def start_up() -> None:
 
 
 def main(_: list[str]) -> None:
+    timed = {"shown": shown, "checksums": sums_of_bits, "hooks": hooks, "start_up": start_up}
     for what in FLAGS.what:
-        {"noise": noise, "steps": steps, "ledger": ledger, "hooks": hooks, "start_up": start_up}[what]()
+        ({"noise": noise, "steps": steps, "ledger": ledger} | timed)[what]()
 
 
 if __name__ == "__main__":

@@ -165,7 +165,10 @@ def test_arrays_in_memory_that_are_read_row_by_row_hold_still_too():
 def test_arrays_that_were_copied_may_change():
     x = X.copy()
     hook = keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: np.copyto(x, X[0]))
-    model_of().fit(x, Y, batch_size=BATCH, epochs=2, verbose=0, callbacks=[hook])
+    model = model_of()
+    model.fit(x, Y, batch_size=BATCH, epochs=2, verbose=0, callbacks=[hook])
+    assert model.ledger.steps == 2 * N // BATCH
+    assert (x == X[0]).all()
 
 
 RANDOM = np.random.default_rng()

@@ -3,37 +3,17 @@
 from typing import Any
 
 import keras
-import numpy as np
 import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
-from helpers.lipschitz_cases import released
-from helpers.private_models import product
+from helpers.held_models import GENTLE, fit, private, share
 from helpers.variants import slow_but
 from tfdp_layers.certificates import shapes
 from tfdp_layers.models import sums
 from tfdp_layers.structure import own_way
 
 kl, tl = keras.layers, tfdp.layers
-GENTLE = {"kernel_initializer": "identity"}
-
-
-def private(inputs: Any, outputs: Any, kind: Any = tfdp.PrivateModel, **options: Any) -> Any:
-    model = kind(inputs, outputs)
-    noisy = tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(0.1), 1.0)
-    model.compile(noisy, lambda y, p: 1e3 * product(y, p), **options)
-    return model
-
-
-def share(model: Any) -> float:
-    x = np.ones((1, *model.input_shape[1:]), np.float32)
-    return max(released(model, x, np.ones((1, *model.output_shape[1:]), np.float32)).values())
-
-
-def fit(model: Any) -> None:
-    x, y = np.zeros((4, *model.input_shape[1:]), "float32"), np.zeros((4, *model.output_shape[1:]), "float32")
-    model.fit(x, y, sampling=tfdp.sampling.Poisson(2), epochs=1, verbose=0)
 
 
 class InTraining(kl.Layer):

@@ -270,3 +270,4 @@ def test_ordinary_words_are_no_paths_where_folders_have_their_names(kind, tmp_pa
     held = [KerasTraining(model_of(), s * X, Y, callbacks=[WORDS[kind](n)]) for n, s in (("a", 1.0), ("b", 2.0))]
     for one in (party("a", held[0]), party("b", held[1])):
         one._train._own._files.used(one._train._own._held())
+    assert all(one._own._files._took for one in held)
