@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tfdp_layers.accounting.columns import Columns, columns_of
+from tfdp_layers.accounting.people import People
 from tfdp_layers.accounting.sketch import Sketch, sketch_of
 
 __all__ = ["PLACE", "Footprint", "came_from", "footprint_of", "living"]
@@ -68,7 +69,10 @@ class Footprint:
 
 
 def footprint_of(
-    given: Iterable[Any], leaves: Sequence[np.ndarray] | None = None, labels: Iterable[Any] = ()
+    given: Iterable[Any],
+    leaves: Sequence[np.ndarray] | None = None,
+    labels: Iterable[Any] = (),
+    people: People | None = None,
 ) -> Footprint:
     """The footprint of records.
 
@@ -77,6 +81,7 @@ def footprint_of(
         leaves: the records as arrays (records, ...), numbers or texts; None where they cannot be looked at.
         labels: arrays beside them, (records, ...): equal labels alone make no two places one, but where labels were
             computed from other records, these are in it.
+        people: whose the records are, if that is known.
     """
     arrays, beside = [] if leaves is None else list(leaves), list(labels)
     places = set(itertools.chain.from_iterable(map(_places, [*given, *arrays])))
@@ -86,7 +91,8 @@ def footprint_of(
     made = columns.telling & _made_columns.keys()
     derived = frozenset(itertools.chain.from_iterable(_made_columns[one] for one in made))
     records = len(arrays[0]) if arrays else None
-    return Footprint(frozenset(places), sketch_of(arrays) if looked_at else None, records, columns, derived)
+    sketch = sketch_of(arrays, people) if looked_at else None
+    return Footprint(frozenset(places), sketch, records, columns, derived)
 
 
 def living(footprint: Footprint) -> Footprint:

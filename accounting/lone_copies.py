@@ -4,6 +4,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from tfdp_layers.accounting.people import People
+
 __all__ = ["lone_copies"]
 
 _TIMES, _JUDGED, _MOST = 3, 16, 1 << 22
@@ -21,7 +23,7 @@ _NEAR, _NEAREST = 3.0, 0.2
 _TINY = float(np.finfo(np.float64).tiny)
 
 
-def lone_copies(arrays: Sequence[np.ndarray], hashes: np.ndarray) -> tuple[int, int]:
+def lone_copies(arrays: Sequence[np.ndarray], hashes: np.ndarray, people: People | None = None) -> tuple[int, int]:
     """How many different rows come 3 times or more though next to no two people agree in anything; how often at most.
 
     Zeros where nothing shows that. A row is judged by columns in which nine of ten other people have a value of their
@@ -36,10 +38,11 @@ def lone_copies(arrays: Sequence[np.ndarray], hashes: np.ndarray) -> tuple[int, 
     Args:
         arrays: (records, ...) each; texts tell nothing.
         hashes: (records,), equal for equal rows.
+        people: whose the records are, if that is known: then a row comes as often as different people have it.
     """
     if not _TIMES <= len(hashes) <= _MOST:
         return 0, 0
-    kinds, counts = np.unique(hashes, return_counts=True)
+    kinds, counts, own = _kinds(hashes, people)
     often = np.flatnonzero(counts >= _TIMES)
     pairs, others = int(np.sum(counts == 2)), len(kinds) - len(often)
     many = len(often) + pairs > max(_JUDGED // 2, (1.0 - _UNIQUE) * len(kinds))
@@ -51,13 +54,22 @@ def lone_copies(arrays: Sequence[np.ndarray], hashes: np.ndarray) -> tuple[int, 
     flat = [one.reshape(len(one), -1) for one in arrays if one.size and one.dtype.kind in "iuf"]
     with np.errstate(all="ignore"):  # of what is not finite
         if others:
-            apart = _some(np.flatnonzero(~np.isin(hashes, kinds[often])))
+            apart = _some(np.flatnonzero(~np.isin(hashes, kinds[often])) if own is None else own[counts < _TIMES])
             columns = _telling(flat, apart[:: -(-len(apart) // _FIRST)])
             found = _told_apart(_table(flat, places, columns), _table(flat, apart, columns))
         else:
             rows = _table(flat, places, _spread(np.arange(_width(flat)), _COLUMNS))
             found = np.array([len(often) == 1 and _is_odd(row) for row in rows])
     return int(found.sum()), int(counts[judged][found].max(initial=0))
+
+
+def _kinds(hashes: np.ndarray, people: People | None) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """The different rows, how often each comes, and of each one record, where one person may have it several times."""
+    kinds, counts = np.unique(hashes, return_counts=True)
+    if people is None or counts.max() < _TIMES:
+        return kinds, counts, None
+    kinds, own, places = np.unique(hashes, return_index=True, return_inverse=True)
+    return kinds, people.holders(places.reshape(-1), counts), own
 
 
 def _some(rows: np.ndarray) -> np.ndarray:

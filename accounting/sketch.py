@@ -6,14 +6,15 @@ import functools
 import math
 import secrets
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tfdp_layers.accounting.columns import words_of
 from tfdp_layers.accounting.lone_copies import lone_copies
+from tfdp_layers.accounting.people import People
 
-__all__ = ["Sketch", "sketch_of"]
+__all__ = ["Sketch", "differ", "hashes_of", "sketch_of"]
 
 _KEPT = 1024
 """Rows of a sketch: those whose hashes are smallest, so that two sketches choose alike."""
@@ -21,6 +22,7 @@ _COLUMNS = 1024
 """Entries of a row that are hashed: of wider rows a few that are drawn for this process."""
 _CHUNK_BYTES = 1 << 18  # stays in a core's cache
 _FEWEST, _SHARE, _BY_HALF = 8, 0.05, 0.95
+_PEOPLE, _WIDE = 40, 0.25
 _FEW_COLUMNS, _LOOKED_AT, _EMPTY, _FULL = 8, 1 << 12, 20, 0.25
 
 
@@ -43,6 +45,10 @@ class Sketch:
         told_by_quarter: whether that holds of every fourth column as well, of those that come several times.
         filled: which share of the rows there are, of all that its columns' values could make: see `_filled`.
         lone: how many single rows come several times by no chance, and how often at most: see `lone_copies`.
+        holders: where it is known whose the records are, among how many people each hash comes, of uint32, as bytes;
+            then `told_by_...` and `lone` are about what several people have in common.
+        people: how many there are.
+        spread: whether that is 40 or more, and none of them has more than a quarter of these rows.
     """
 
     hashes: bytes
@@ -53,6 +59,9 @@ class Sketch:
     told_by_quarter: bool = False
     filled: float = 0.0
     lone: tuple[int, int] = (0, 0)
+    holders: bytes | None = None
+    people: int = 0
+    spread: bool = False
 
     def shares(self, other: Sketch) -> bool:
         """Whether both are of sets that have rows in common: parts, copies and shuffles of one another, say."""
@@ -68,6 +77,12 @@ class Sketch:
         chance = max(chance, many.filled)
         draws = math.sqrt(len(some) * chance * (1.0 - chance))
         return bool(found >= len(some) * (chance + 3.0 * error + _SHARE) + 3.0 * draws)
+
+    def without(self, rows: np.ndarray) -> Sketch:
+        """The same but for rows of these hashes, of which nothing is asked."""
+        hashes, counts = self._up_to(self.below)
+        kept = ~np.isin(hashes, rows)
+        return replace(self, hashes=hashes[kept].tobytes(), counts=counts[kept].tobytes())
 
     def _up_to(self, below: int) -> tuple[np.ndarray, np.ndarray]:
         hashes, counts = np.frombuffer(self.hashes, np.uint64), np.frombuffer(self.counts, np.uint32)
@@ -96,9 +111,9 @@ def _by_chance(counts: np.ndarray, size: float) -> tuple[float, float]:
     return chance, math.sqrt(size**2 + float((weights**2).sum())) / different
 
 
-def sketch_of(arrays: Sequence[np.ndarray]) -> Sketch:
-    """Of the rows over all arrays, (records, ...) each."""
-    hashes, few = _hashes(arrays), _KEPT
+def sketch_of(arrays: Sequence[np.ndarray], people: People | None = None) -> Sketch:
+    """Of the rows over all arrays, (records, ...) each, and whose these are, if that is known."""
+    hashes, few = hashes_of(arrays), _KEPT
     values, counts = hashes[:0], hashes[:0]
     while len(values) <= _KEPT and few < len(hashes):
         few = min(len(hashes), 4 * few)
@@ -108,9 +123,23 @@ def sketch_of(arrays: Sequence[np.ndarray]) -> Sketch:
         values, counts = np.unique(hashes, return_counts=True)
     below = int(values[_KEPT - 1]) if len(values) > _KEPT else 2**64 - 1
     values, counts = values[:_KEPT], counts[:_KEPT].astype(np.uint32)
-    told = _told_by(arrays, hashes, values, values[counts > 1])
+    kinds = None if people is None else _kinds(hashes, values)
+    held = counts if people is None or kinds is None else people.holders(kinds, counts).astype(np.uint32)
+    told = _told_by(arrays, hashes, values, values[held > 1])
     told_and_filled = *told, _filled(arrays, hashes)
-    return Sketch(values.tobytes(), counts.tobytes(), below, len(hashes), *told_and_filled, lone_copies(arrays, hashes))
+    found = Sketch(values.tobytes(), counts.tobytes(), below, len(hashes), *told_and_filled)
+    found = replace(found, lone=lone_copies(arrays, hashes, people))
+    if people is None or kinds is None:
+        return found
+    spread = people.count >= _PEOPLE and people.most(kinds) <= _WIDE * len(values)
+    return replace(found, holders=held.tobytes(), people=people.count, spread=spread)
+
+
+def _kinds(hashes: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """The place of each hash among these, which rise; -1 for others."""
+    places = np.searchsorted(values, hashes)
+    there = np.append(values, np.uint64(0))[places] == hashes
+    return np.where(there & (places < len(values)), places, -1)
 
 
 def _filled(arrays: Sequence[np.ndarray], hashes: np.ndarray) -> float:
@@ -162,15 +191,16 @@ def _told_by(
         return False, False
     order = np.argsort(hashes, kind="stable")
     rows, those = (order[np.searchsorted(hashes, some, sorter=order)] for some in (values, several))
-    return _differ(arrays, rows, 2) and _differ(arrays, those, 2), _differ(arrays, those, 4)
+    return differ(arrays, rows, 2) and differ(arrays, those, 2), differ(arrays, those, 4)
 
 
-def _differ(arrays: Sequence[np.ndarray], rows: np.ndarray, parts: int) -> bool:
+def differ(arrays: Sequence[np.ndarray], rows: np.ndarray, parts: int) -> bool:
+    """Whether next to no two of these rows agree in any of so many parts of their columns: the first and every n-th."""
     columns = [one[rows].reshape(len(rows), -1) for one in arrays]
     wide = [one for one in columns if one.shape[1] >= parts]
     alone = [one[:, place : place + 1] for one in columns if one.shape[1] < parts for place in range(one.shape[1])]
     by_part = ([one[:, start::parts] for one in wide] + alone[start::parts] for start in range(parts))
-    return all(part and len(np.unique(_hashes(part))) >= _BY_HALF * len(rows) for part in by_part)
+    return all(part and len(np.unique(hashes_of(part))) >= _BY_HALF * len(rows) for part in by_part)
 
 
 @functools.cache
@@ -179,7 +209,7 @@ def _key() -> int:
     return secrets.randbits(64)
 
 
-def _hashes(arrays: Sequence[np.ndarray]) -> np.ndarray:
+def hashes_of(arrays: Sequence[np.ndarray]) -> np.ndarray:
     """One number a row over all arrays, equal for equal rows: (rows,) uint64."""
     total = np.zeros(len(arrays[0]), np.uint64)
     for place, array in enumerate(arrays):

@@ -1,5 +1,6 @@
 """Copies among records are noticed, rows that are equal by chance are not taken for copies."""
 
+import re
 import warnings
 
 import keras
@@ -9,7 +10,8 @@ import pytest
 import tfdp_layers as tfdp
 from helpers.variants import slow_but
 from tfdp_layers.accounting.footprint import footprint_of
-from tfdp_layers.accounting.repeats import repeated
+from tfdp_layers.accounting.people import People
+from tfdp_layers.accounting.repeats import repeated, warn_of_repeated
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(600, 5)).astype("float32")
@@ -280,3 +282,18 @@ def test_copies_of_one_person_bring_a_warning_and_a_unit_none():
         warnings.simplefilter("always")
         fit(rows, unit_ids=[*range(300), *[0] * 29])
     assert not any("come several times" in str(one.message) for one in silent)
+
+
+@pytest.mark.parametrize("ids", [None, np.arange(1200) // 2])
+def test_the_warning_says_how_it_is_silenced_once(ids):
+    rows, unit = np.tile(X, (2, 1)), "record" if ids is None else "unit"
+    footprint = footprint_of([], [rows], [], None if ids is None else People.by(ids))
+    with pytest.warns(
+        UserWarning, match=r"public \(items, questions, codes.*nothing is lost, and all may stay"
+    ) as told:
+        warn_of_repeated(footprint, unit)
+    quiet = re.search(r"warnings\.filterwarnings\('ignore', '([^']+)'\)", str(told[0].message))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", quiet[1])
+        warn_of_repeated(footprint, unit)

@@ -26,6 +26,9 @@ class Index:
     def __iter__(self) -> Any:
         return iter(self.labels)
 
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray:
+        return np.asarray(self.labels)
+
     def equals(self, other: Any) -> bool:
         return bool(self.labels == other.labels)
 
@@ -122,6 +125,58 @@ def test_the_same_rows_in_two_orders_are_asked_about():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         drawn(Column(X), y=Column(IDS, [10 + n for n in range(ROWS)]))
+
+
+class Shelf:
+    """A source that reads rows by their labels."""
+
+    def __len__(self) -> int:
+        return ROWS
+
+    def __getitem__(self, index: int) -> Any:
+        return X[index], np.float32(0)
+
+
+@pytest.mark.parametrize("given", ["array", "source", "records", "owners"])
+def test_ids_of_a_shuffled_table_beside_what_has_no_index_are_asked_about(given):
+    """Ids of a table that was shuffled, beside rows read by their labels: 4 of 4 records had somebody else's id."""
+    ids, name = Column(IDS, MOVED), "owners" if given == "owners" else "unit_ids"
+    x = X if given in ("array", "owners") else Shelf()
+    says = rf"^{name} and (x|source) are matched by place.*sort_values.*{name}\.to_numpy\(\).*{name}\.sort_index\(\)"
+    with pytest.warns(UserWarning, match=says):
+        tfdp.records(x, unit_ids=ids) if given == "records" else refuse_other_rows("x", x, **{name: ids})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for calm in (IDS, Column(IDS), Column(IDS, [9, 2, 3, 11, 4, 5]), Column(IDS, [f"p{n}" for n in MOVED])):
+            refuse_other_rows("x", x, **{name: calm})
+        refuse_other_rows("x", Column(X, MOVED), **{name: ids})
+        refuse_other_rows("x", X, y=Column(IDS, MOVED), **{name: ids})
+
+
+VISITS = np.random.default_rng(0).integers(0, 40, 200)
+BY_PERSON = np.argsort(VISITS, kind="stable")
+SHUFFLED = np.random.default_rng(1).permutation(200)
+
+
+@pytest.mark.parametrize(
+    "kind", [np.asarray, lambda ids: objects([f"p{one}" for one in ids])], ids=["numbers", "texts"]
+)
+def test_ids_of_a_table_that_was_sorted_by_person_are_taken(kind):
+    """As `t = t.sort_values(["patient", "day"])` leaves them: what is cut from such a table stands right."""
+    ids = kind(VISITS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        refuse_other_rows("x", X, unit_ids=Column(ids[BY_PERSON], BY_PERSON))
+    for order, of in ((SHUFFLED, ids), (BY_PERSON, kind(np.arange(200))), (SHUFFLED, ids[BY_PERSON])):
+        with pytest.warns(UserWarning, match="in another order, as a shuffle or sort_values leaves it"):
+            refuse_other_rows("x", X, unit_ids=Column(of[order], order))
+    turned = BY_PERSON[::-1]  # they stood together before: by the index nothing was sorted
+    with pytest.warns(UserWarning, match="in another order"):
+        refuse_other_rows("x", X, unit_ids=Column(np.sort(VISITS)[::-1], np.arange(200)[::-1]))
+    with pytest.warns(UserWarning, match="in another order"):
+        refuse_other_rows("x", X, owners=Column(np.stack([VISITS[turned]] * 2, 1), turned))
+    with pytest.warns(UserWarning, match="in another order"):
+        refuse_other_rows("x", X, owners=Column(objects([[one] for one in VISITS[turned]]), turned))
 
 
 def test_all_that_takes_ids_looks():

@@ -205,10 +205,10 @@ def test_attributes_that_are_called_as_a_data_set_elsewhere_are_none():
 
 def test_copies_are_looked_for_in_what_numbers_stand_for():
     with pytest.warns(UserWarning, match="The 96 records seem to be 12, each 8 times"):
-        warn_of_several(tfdp.records([*range(96)], lambda index: (X[index % 12], Y[index % 12])), "record")
+        warn_of_several(tfdp.records([*range(96)], lambda index: (X[index % 12], Y[index % 12])))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        warn_of_several(tfdp.records([*range(24)], lambda index: (X[index], Y[index])), "record")
+        warn_of_several(tfdp.records([*range(24)], lambda index: (X[index], Y[index])))
 
 
 @pytest.mark.parametrize(
@@ -264,3 +264,27 @@ def test_the_name_of_an_entry_is_no_id():
             ValueError, match=r"names an entry.*unit_ids=\[source\[i\]\[0\]\['patient'\] for i in range"
         ):
             made()
+
+
+def test_a_column_of_pandas_is_no_source_and_the_refusal_says_what_is_one():
+    class Series:
+        ndim, iloc = 1, None
+
+        def __init__(self, values):
+            self.values = values
+
+        def __len__(self):
+            return len(self.values)
+
+        def __getitem__(self, index):
+            return self.values[index]
+
+        def __array__(self, *_, **__):
+            return np.asarray(self.values, object)
+
+    files = Series(["a.png", "b.png"])
+    with pytest.raises(ValueError, match=r"^Series holds values.*tfdp\.records\(list\(values\), transform\)"):
+        tfdp.records(files, lambda name: (X[len(name)], 0.0))
+    assert len(tfdp.records(list(files), lambda name: (X[len(name)], np.float32(0)))) == 2
+    with pytest.raises(ValueError, match=r"^ndarray holds values.*go to fit as they are\.$"):
+        tfdp.records(np.zeros((4, 2)))

@@ -63,7 +63,7 @@ def test_whoever_is_named_owns_a_record_once(owners, expected):
         (np.array([["", ""]] * 3), "3 of the 3 records have no owner"),
         ([["a"], [1], ["b"]], r"must be integers or strings.*each name `one` in owners as str\(one\)"),
         ([[["a"]], ["a"], ["b"]], "must be integers or strings"),
-        (np.array([[1.0, np.nan], [2.0, 3.0], [4.0, 5.0]]), "'Int64', where some are missing"),
+        (np.array([[1.0, np.nan], [2.0, 3.0], [4.0, 5.0]]), "'Int64'\\), where some are missing"),
         (np.array([[True], [False], [True]]), "must be integers or strings"),
         ({record: [7] for record in range(3)}, "in the order of the records. Received: dict"),
         ({"a", "b", "c"}, "in the order of the records. Received: set"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tfdp_layers as tfdp
+from tfdp_layers.accounting.people import People
 from tfdp_layers.batches.pairs import warn_of_pairs
 
 RNG = np.random.default_rng(0)
@@ -37,10 +38,10 @@ ONCE = {
 }
 
 
-def said(arrays):
+def said(arrays, people=None):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        warn_of_pairs(arrays)
+        warn_of_pairs(arrays, people=people)
     return len(caught)
 
 
@@ -54,10 +55,39 @@ def test_others_are_left_in_peace(name):
     assert said(ONCE[name]) == 0
 
 
-def test_batches_of_pairs_say_it_and_those_of_units_or_owners_do_not():
+def test_batches_of_pairs_say_it_unless_all_owners_are_given():
+    """Ids of one side hide the other side no more than none do: a control of 20 cases moved a sum by 22.9 bounds."""
     x, y = {"a": IMAGES[FIRST], "b": IMAGES[SECOND]}, np.ones((1000, 1))
-    with pytest.warns(UserWarning, match="Rows of one input come again"):
-        tfdp.PrivateBatches(x, y, tfdp.sampling.Poisson(8))
+    for whose in ({}, {"unit_ids": FIRST}, {"owners": SECOND, "records_per_owner": 20}):
+        with pytest.warns(UserWarning, match="Rows of one input come again") as caught:
+            tfdp.PrivateBatches(x, y, tfdp.sampling.Poisson(8), **whose)
+        assert ("Then give all whom a record is of: owners=[[case, control]" in str(caught[0].message)) == bool(whose)
+    both = np.stack([FIRST, SECOND], 1)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        tfdp.PrivateBatches(x, y, tfdp.sampling.Poisson(8), unit_ids=FIRST)
+        tfdp.PrivateBatches(x, y, tfdp.sampling.Poisson(8), owners=both, records_per_owner=40)
+
+
+VISITS = RNG.normal(size=(300, 6, 5))
+OWN = {
+    "people beside visits": (AGAIN["people beside visits"], PEOPLE),
+    "each visit and the next one": ((VISITS[:, :-1].reshape(-1, 5), VISITS[:, 1:].reshape(-1, 5)), None),
+}
+OTHERS = {
+    "people beside visits, a number each": (AGAIN["people beside visits"], np.arange(1500) // 2),
+    "first and second once each": (AGAIN["first and second once each"], np.arange(300) // 2),
+    "anchors": (AGAIN["anchors of triplets"], SECOND),
+}
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_what_comes_again_within_a_persons_own_records_is_covered(name):
+    arrays, whose = OWN[name]
+    assert said(arrays) == 1
+    assert said(arrays, People.by(np.repeat(np.arange(300), 5) if whose is None else whose)) == 0
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_what_comes_again_in_other_peoples_records_is_not(name):
+    arrays, whose = OTHERS[name]
+    assert said(arrays, People.by(whose)) == 1

@@ -209,11 +209,13 @@ def test_records_that_are_not_all_looked_at_are_noticed_where_they_come_again(na
     make, times = AGAIN[name]
     records = make(tmp_path)
     y = None if hasattr(records, "structure") or isinstance(records, GoesRound) else np.zeros(len(records))
-    with pytest.warns(UserWarning, match=f"seem to be 60, each {times} times or more"):
-        tfdp.PrivateBatches(records, y, tfdp.sampling.Poisson(5))
+    ids = np.arange(len(records)) // times if "behind" in name else np.arange(len(records)) % 60
+    for other in ({}, {"unit_ids": np.arange(len(records)) % 7}):
+        with pytest.warns(UserWarning, match=f"seem to be 60, each {times} times or more"):
+            tfdp.PrivateBatches(records, y, tfdp.sampling.Poisson(5), **other)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        tfdp.PrivateBatches(records, y, tfdp.sampling.Poisson(5), unit_ids=np.arange(len(records)) % 60)
+        tfdp.PrivateBatches(records, y, tfdp.sampling.Poisson(5), unit_ids=ids)
 
 
 @pytest.mark.parametrize(

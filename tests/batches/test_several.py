@@ -125,9 +125,15 @@ def test_rows_that_come_again_are_seen_in_arrays_alone():
     assert said(tfdp.records(Source(x, y))) == []
 
 
-def test_units_are_left_in_peace():
-    x, y, _ = SEVERAL["windows"]
-    assert said(tfdp.records(Source(x, y)), batch_size=2, unit_ids=np.arange(N) // 50) == []
+def test_units_are_left_in_peace_where_their_windows_are_their_own():
+    x, y, says = SEVERAL["windows"]
+    whose = np.arange(N) // 50
+    (message,) = said(tfdp.records(Source(x, y)), batch_size=2, unit_ids=whose)
+    assert message.startswith(says)
+    assert "of somebody else" in message
+    own = np.concatenate([RNG.normal(size=(1, 3)) + SERIES[i : i + 50 + STEPS] for i in range(4)]).astype("float32")
+    own = np.concatenate([[own[66 * k + i : 66 * k + i + STEPS] for i in range(50)] for k in range(4)])
+    assert said(tfdp.records(Source(own, y)), batch_size=2, unit_ids=whose) == []
 
 
 def test_few_records_are_read_for_it():

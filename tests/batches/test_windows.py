@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import tfdp_layers as tfdp
+from tfdp_layers.accounting.people import People
 from tfdp_layers.batches.windows import warn_of_windows
 
 RNG = np.random.default_rng(0)
@@ -37,6 +38,12 @@ OVERLAPPING = {
     "lagged columns": windows(7, series=SERIES[:, 0])[:, ::-1],
     "in a tenth of the records": np.concatenate([RNG.normal(size=(1800, 24, 2)), windows(24)[:200]]),
 }
+OVERLAPPING["beside what never changes"] = np.concatenate(
+    [windows(24), RNG.normal(size=(len(windows(24)), 1, 1)).repeat(24, 1)], 2
+)
+OVERLAPPING["short ones beside noise"] = np.concatenate(
+    [windows(12), windows(12, series=SERIES**2)[:, :, :1], RNG.normal(size=(2989, 12, 1))], 2
+)
 OTHER = {
     "that move by their length": windows(24, 24),
     "series of many people": np.cumsum(RNG.normal(size=(500, 24, 2)), axis=1),
@@ -83,10 +90,10 @@ CLOCKS = {
 CALENDAR = np.stack([HOUR / 24, SINCE // 24 % 7, SINCE % 700 < 9], 2)
 
 
-def said(*arrays):
+def said(*arrays, people=None):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        warn_of_windows(arrays)
+        warn_of_windows(arrays, people)
     return [str(one.message) for one in caught]
 
 
@@ -121,10 +128,93 @@ def test_inputs_of_the_same_steps_must_overlap_together():
     assert len(said(CALENDAR, RNG.normal(size=(500, 12)))) == 1
 
 
-def test_batches_of_records_say_it_and_those_of_units_do_not():
+FRAMES = RNG.random((300, 6, 6, 1)).astype("float32")
+SLIDE = RNG.integers(0, 256, (300, 300, 3), dtype=np.uint8)
+SPECTRA = RNG.random((3000, 20))
+LINES, PLACES = np.mgrid[:28, :28]
+ON_OTHER_AXES = {
+    "channels first": np.moveaxis(windows(24), 1, -1),
+    "channels first, one more axis": np.moveaxis(windows(64, 16), 1, -1)[..., None],
+    "one channel": windows(200, 20, SERIES[:, 0])[:, None],
+    "frames of a film": np.stack([FRAMES[i : i + 16] for i in range(284)]),
+    "spectrograms": np.stack([SPECTRA[i : i + 40].T for i in range(0, 2900, 10)])[..., None],
+    "tiles": np.stack([SLIDE[i : i + 32, j : j + 32] for i in range(0, 260, 16) for j in range(0, 260, 16)]),
+}
+PICTURES = {
+    "pictures": RNG.integers(0, 255, (500, 28, 28, 1)),
+    "in colour": RNG.random((300, 32, 32, 3)),
+    "smooth ones": np.cumsum(np.cumsum(RNG.normal(size=(400, 28, 28, 1)), 1), 2),
+    "black ones": np.zeros((300, 28, 28, 1)),
+    "squares in places": np.stack(
+        [(abs(LINES - a) < 5) & (abs(PLACES - b) < 5) for a, b in RNG.integers(5, 23, (500, 2))]
+    )[..., None].astype("float32"),
+    "discs in places": np.stack([(LINES - a) ** 2 + (PLACES - b) ** 2 < 60 for a, b in RNG.integers(8, 20, (500, 2))])[
+        ..., None
+    ].astype("float32"),
+    "tiles side by side": np.stack(
+        [SLIDE[i : i + 30, j : j + 30] for i in range(0, 271, 30) for j in range(0, 271, 30)]
+    ),
+    "features of a network": np.maximum(RNG.normal(size=(300, 7, 7, 32)), 0.0),
+}
+
+
+@pytest.mark.parametrize("name", ON_OTHER_AXES)
+def test_windows_are_told_on_whatever_axis_their_steps_lie(name):
+    (message,) = said(ON_OTHER_AXES[name])
+    assert message.startswith("Records overlap: of ")
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_pictures_are_left_in_peace(name):
+    assert said(PICTURES[name]) == []
+
+
+def own_windows(steps, people=40, each=60):
+    """Of each person's own series; and whose they are."""
+    found = [windows(steps, series=RNG.normal(size=(each, 2)).astype("float32")) for _ in range(people)]
+    return np.concatenate(found), np.repeat(np.arange(people), len(found[0]))
+
+
+@pytest.mark.parametrize("layout", ["steps first", "channels first"])
+@pytest.mark.parametrize("steps", [7, 24])
+def test_windows_across_people_are_told_and_each_persons_own_are_not(steps, layout):
+    """A person there or not moved a sum by 11.8 bounds where windows of 30 days had the last day's id."""
+
+    def placed(x):
+        return x if layout == "steps first" else np.moveaxis(x, 1, 2)
+
+    own, whose = own_windows(steps)
+    assert len(said(placed(own))) == 1
+    assert said(placed(own), people=People.by(whose)) == []
+    across = windows(steps, series=RNG.normal(size=(40 * 60, 2)).astype("float32"))
+    last = (np.arange(40 * 60) // 60)[steps - 1 :]
+    (message,) = said(placed(across), people=People.by(last))
+    assert "groupby" in message
+
+
+def test_windows_of_all_their_owners_are_covered():
+    across = windows(24)
+    days = np.arange(3000) // 30
+    first, last = days[: len(across)], days[23:]
+    with pytest.warns(UserWarning, match="of somebody else"):
+        tfdp.PrivateBatches(
+            across, np.ones((len(across), 1)), tfdp.sampling.Poisson(8), owners=last, records_per_owner=60
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        both = np.stack([first, last], 1)
+        tfdp.PrivateBatches(
+            across, np.ones((len(across), 1)), tfdp.sampling.Poisson(8), owners=both, records_per_owner=60
+        )
+
+
+def test_batches_of_records_say_it_and_those_of_units_do_where_they_are_other_peoples():
     x, y = windows(24), np.ones((len(windows(24)), 1))
     with pytest.warns(UserWarning, match=r"unit_ids=.*take windows that do not overlap"):
         tfdp.PrivateBatches(x, y, tfdp.sampling.Poisson(8))
+    with pytest.warns(UserWarning, match=r"of somebody else.*groupby"):
+        tfdp.PrivateBatches(x, y, tfdp.sampling.Poisson(8), unit_ids=np.arange(len(x)) // 300)
+    own, whose = own_windows(24)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        tfdp.PrivateBatches(x, y, tfdp.sampling.Poisson(8), unit_ids=np.arange(len(x)) // 300)
+        tfdp.PrivateBatches(own, np.ones((len(own), 1)), tfdp.sampling.Poisson(8), unit_ids=whose)

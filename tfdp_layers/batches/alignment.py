@@ -3,12 +3,16 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
+
 from tfdp_layers.caller import warn
 
 __all__ = ["refuse_other_rows"]
 
 _WHOSE = ("unit_ids", "owners")
 _FEW = 8  # the parts of a list that say what it is of
+_TOGETHER, _APART = 1.05, 1.25
+"""How often another person begins, by the number of people, at most in a sorted table, and at least in others."""
 
 
 def refuse_other_rows(name: str, records: Any, **beside: Any) -> None:
@@ -19,7 +23,8 @@ def refuse_other_rows(name: str, records: Any, **beside: Any) -> None:
     `unit_ids` or `owners` have an index, all that has one must have the very same: records, labels and weights, each of
     which may be the only one that still tells where its rows were. Where they have none, labels and weights may also
     count from 0, as columns do that were made anew, and so may the records beside them: where both have the same rows
-    in two orders, a warning asks.
+    in two orders, a warning asks. So it does of ids whose index is 0, 1, 2, ... in another order, as a shuffle of the
+    whole table leaves it, where nothing else has an index: whether the records were shuffled, too, nobody knows.
 
     Whatever takes ids gets here through `whose_of`, with all that it was given row for row.
 
@@ -31,6 +36,8 @@ def refuse_other_rows(name: str, records: Any, **beside: Any) -> None:
     columns = [*_columns(name, records)]
     columns += [column for called, given in beside.items() for column in _columns(called, given)]
     whose = any(path.partition("[")[0] in _WHOSE for path, _ in columns)
+    if records is not None and columns and all(path.partition("[")[0] in _WHOSE for path, _ in columns):
+        _ask_of_shuffled(name, *columns[0])
     for path, column in columns[1:]:
         first, index, other = columns[0][0], columns[0][1].index, column.index
         anew = not whose and (_counts_from_0(index) or _counts_from_0(other))
@@ -49,6 +56,35 @@ def refuse_other_rows(name: str, records: Any, **beside: Any) -> None:
                 f" Where the indexes are right, bring both into one order, {path}.loc[{first}.index] say. Where the"
                 f" places are right, drop the indexes: {path}.to_numpy()."
             )
+
+
+def _ask_of_shuffled(name: str, path: str, column: Any) -> None:
+    places = np.asarray(column.index)
+    if places.dtype.kind not in "iu" or places.ndim != 1:
+        return
+    numbers, order = np.arange(len(places)), np.argsort(places)
+    if np.array_equal(places, numbers) or not np.array_equal(places[order], numbers) or _are_sorted(column, order):
+        return
+    warn(
+        f"{path} and {name} are matched by place, and the pandas index of {path} counts from 0 in another order, as a"
+        f" shuffle or sort_values leaves it; {name} has no index that tells whether it was moved, too. If both are of"
+        f" one table that was shuffled or sorted, give {name} as a table, whose index is compared with that of {path};"
+        f" or say that the places are right: {path}.to_numpy(). If {name} was not moved, records are protected as"
+        f" somebody else's: {path}.sort_index() brings the ids back into order."
+    )
+
+
+def _are_sorted(column: Any, order: np.ndarray) -> bool:
+    """Whether the rows of each person stand together, as in a table that was sorted, and did not before that."""
+    ids = np.asarray(column)
+    if ids.ndim != 1 or not len(ids):
+        return False
+    try:
+        people = len(set(ids.tolist()))
+    except TypeError:  # lists of owners
+        return False
+    now, before = (1 + int(np.sum(one[1:] != one[:-1])) for one in (ids, ids[order]))
+    return now <= _TOGETHER * people and before > _APART * people
 
 
 def _columns(name: str, given: Any) -> Iterator[tuple[str, Any]]:

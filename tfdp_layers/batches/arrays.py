@@ -128,7 +128,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         )
         if self._store.weighted:
             warn_of_balanced(*self._store.structure[1:], self.share)
-        warn_of_several(self._store, self.unit, None if self._units is None else self._units.positions)
+        warn_of_several(self._store, self._whose.people)
 
     @property
     def weighted(self) -> bool:
@@ -155,7 +155,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         return self._store.inputs(), self._store.labels()
 
     def footprint(self) -> Footprint:
-        return self._store.footprint()
+        return self._store.footprint(self._whose.people)
 
     def __getitem__(self, index: int) -> tuple[Any, Any, Any]:
         """A fresh draw, whatever `index`."""

@@ -7,7 +7,7 @@ import numpy as np
 
 from tfdp_layers.caller import warn
 
-__all__ = ["warn_of_blocks"]
+__all__ = ["by_no_chance", "warn_of_blocks"]
 
 _ROWS, _NUMBERS = 1 << 12, 1 << 20
 """Rows that are looked at, and numbers of them."""
@@ -17,7 +17,7 @@ _FEWEST, _SHARE, _CHANCE = 8, 0.9, 1e-6
 
 def warn_of_blocks(
     inputs: Iterable[np.ndarray], labels: Iterable[np.ndarray], positions: np.ndarray | None = None
-) -> None:
+) -> bool:
     """Warns where targets are the inputs one step later, and nearly each row goes on in the next one.
 
     So a text is cut into blocks for a language model, and a series for a forecast. Left out is what rows in any other
@@ -29,13 +29,16 @@ def warn_of_blocks(
     Args:
         inputs, labels: (records, steps) or (records, steps, 1), numbers.
         positions: (records,) whose each record is; then rows count that the next one of somebody else goes on from.
+
+    Returns: whether it warned.
     """
     targets = _tables(labels)
     for x in _tables(inputs):
         for y in targets:
             if x.shape == y.shape and (followed := _going_on(x, y, positions)):
                 _warn(followed, positions is not None)
-                return
+                return True
+    return False
 
 
 def _tables(arrays: Iterable[np.ndarray]) -> list[np.ndarray]:
@@ -54,14 +57,20 @@ def _going_on(x: np.ndarray, y: np.ndarray, positions: np.ndarray | None) -> int
     count, found = len(last), int(np.sum(last == first))
     if count < _FEWEST or found < _SHARE * count or not np.array_equal(y[:, :-1], x[:, 1:]):
         return 0
+    return found if by_no_chance(last, first) else 0
+
+
+def by_no_chance(last: np.ndarray, first: np.ndarray) -> bool:
+    """Whether these agree, one by one, far more often than they would in any other order."""
+    count, found = len(last), int(np.sum(last == first))
     values, places = np.unique(np.concatenate([last, first]), return_inverse=True)
     ends, starts = (np.bincount(one, minlength=len(values)) / count for one in np.split(places.reshape(-1), 2))
     share, by_chance = found / count, float(ends @ starts)
     if by_chance >= share:
-        return 0
+        return False
     surplus = share * math.log(share / by_chance)  # Chernoff's bound: of count draws, so many agree
     surplus += (1.0 - share) * math.log((1.0 - share) / (1.0 - by_chance)) if share < 1.0 else 0.0
-    return found if count * surplus > -math.log(_CHANCE) else 0
+    return count * surplus > -math.log(_CHANCE)
 
 
 def _warn(followed: int, owned: bool) -> None:

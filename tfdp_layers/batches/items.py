@@ -114,6 +114,13 @@ def refuse_no_source(source: Any, workers: Any) -> None:
             )
         refuse_stream(source)
         made = ""
+        if hasattr(source, "__array__"):
+            one_each = getattr(source, "ndim", 1) == 1
+            fix = " Where each value is the name of what a transform reads, give tfdp.records(list(values), transform)."
+            raise ValueError(
+                f"{type(source).__name__} holds values, and is no source of single records: they may be numbers, or"
+                f" names of files. Arrays and tables go to fit as they are.{fix if one_each else ''}"
+            )
         if callable(source) or hasattr(source, "__next__"):
             made = " A generator becomes one by tf.data.Dataset.from_generator(function, output_signature=...)."
         raise ValueError(

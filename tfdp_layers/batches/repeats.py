@@ -7,6 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.accounting.people import People
 from tfdp_layers.accounting.wording import AS_SO_MANY
 from tfdp_layers.batches.contents import contents_of
 from tfdp_layers.batches.steps import READERS, below, identity, is_grain, kind, number
@@ -150,23 +151,24 @@ _MOST_ROUNDS, _PRIMES = 64, (2, 3, 5, 7, 11, 13, 17, 19)
 _PLACES, _DIFFERENT = 8, 6
 
 
-def warn_of_rounds(records: int, rows: list[Callable[[int], Any]], unit: str) -> None:
+def warn_of_rounds(records: int, rows: list[Callable[[int], Any]], people: People | None = None) -> None:
     """Warns of records, of which all are never looked at, that seem to come several times: see `rounds`.
 
     Args:
         rows: ways to look at a record, each as `row` of `rounds`; none where all are looked at elsewhere.
+        people: whose the records are; None where a record is what is protected.
     """
-    times = max((rounds(records, row) for row in rows), default=1) if unit == "record" else 1
+    times = max((rounds(records, row, people) for row in rows), default=1)
     if times > 1:
         warn(
             f"The {records:,} records seem to be {records // times:,}, each {times} times or more: at all places that"
             f" were looked at the same ones come again. Who is in one of them is in all, and {AS_SO_MANY} Give each"
             " record once, for as many epochs as you like; random changes of a record are views=; and unit_ids= says"
-            " whose they are."
+            " whose they are, by one id for all records of a person."
         )
 
 
-def rounds(records: int, row: Callable[[int], Any]) -> int:
+def rounds(records: int, row: Callable[[int], Any], people: People | None = None) -> int:
     """How often each of these records seems to come, in rounds or one behind the other; 1 where nothing shows that.
 
     Looks at a record for each prime up to 19 that divides them, and at more where one comes again: at 8 places, which
@@ -174,17 +176,20 @@ def rounds(records: int, row: Callable[[int], Any]) -> int:
 
     Args:
         row: gives a record, by its index, in parts that can be compared.
+        people: whose they are; then it counts what comes again as somebody else's.
     """
     known: dict[int, list[np.ndarray]] = {}
 
-    def same(a: int, b: int) -> bool:
+    def same(a: int, b: int, apart: bool = False) -> bool:
+        if apart and people is not None and not people.strangers(a, b):
+            return False
         for place in (a, b):
             if place not in known:
                 known[place] = [np.asarray(part) for part in keras.tree.flatten(row(place))]
         return len(known[a]) == len(known[b]) and all(map(np.array_equal, known[a], known[b]))
 
     def again(starts: list[int], later: int) -> bool:
-        if len(starts) < _PLACES or not all(same(start, start + later) for start in starts):
+        if len(starts) < _PLACES or not all(same(start, start + later, apart=True) for start in starts):
             return False
         return sum(not any(same(a, b) for b in starts[:n]) for n, a in enumerate(starts)) >= _DIFFERENT
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.batches.alignment import refuse_other_rows
 from tfdp_layers.batches.behind import data_sets_of, moved_in, overlap_in, repeated_in
 from tfdp_layers.batches.captured import warn_of_captured
 from tfdp_layers.batches.choices import warn_of_choice
@@ -112,6 +113,7 @@ def records(
 
 def owned(store: Store, unit_ids: Any) -> Store:
     """The records, which say whose they are. Raises ValueError unless there is one id a record."""
+    refuse_other_rows("source", store, unit_ids=unit_ids)
     store.unit_ids = None if unit_ids is None else one_a_record(unit_ids, len(store))
     return store
 

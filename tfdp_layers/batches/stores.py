@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from tfdp_layers.accounting.footprint import Footprint, footprint_of
 from tfdp_layers.accounting.grouping import sample_of
+from tfdp_layers.accounting.people import People
 from tfdp_layers.batches.held import Held, Marks
 from tfdp_layers.batches.records import (
     arrays,
@@ -153,8 +154,12 @@ class Store(abc.ABC):
             return None
         return largest_factor(self.class_weight, self.classes or classes) or None
 
-    def footprint(self) -> Footprint:
-        """What tells these records again. Reading records one by one is too slow for it: then where they come from."""
+    def footprint(self, people: People | None = None) -> Footprint:
+        """What tells these records again. Reading records one by one is too slow for it: then where they come from.
+
+        Args:
+            people: whose the records are, if that is known.
+        """
         return footprint_of([self, self.pipeline and self.pipeline(), *(one() for one in self.given)])
 
     def tensors(self) -> list[tf.Tensor] | None:
@@ -203,10 +208,10 @@ class ArrayStore(Store):
         """Of all records up to 1 GiB, else of a part of the rows."""
         return summary_of(self._leaves)
 
-    def footprint(self) -> Footprint:
+    def footprint(self, people: People | None = None) -> Footprint:
         found = super().footprint()
         x, y = map(_flat, self.structure[:2])
-        looked_at = footprint_of([], x, y)
+        looked_at = footprint_of([], x, y, people)
         return replace(looked_at, places=found.places | looked_at.places)
 
     def rows(self) -> list[Callable[[int], Any]]:

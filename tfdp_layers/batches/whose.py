@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from tfdp_layers.accounting.people import People
 from tfdp_layers.batches.alignment import refuse_other_rows
 from tfdp_layers.batches.behind import moved_in
 from tfdp_layers.batches.items import is_source
@@ -37,6 +38,13 @@ class Whose:
     def grouped(self) -> bool:
         """Whether it is said which records belong together."""
         return self.units is not None or self.owners is not None
+
+    @property
+    def people(self) -> People | None:
+        """Whose each record is; None where a record is what is protected."""
+        if self.owners is not None:
+            return People(self.owners.records, self.owners.indices, len(self.owners))
+        return None if self.units is None else People.by(self.units.positions)
 
     @property
     def owned_by(self) -> int:

@@ -14,7 +14,7 @@ from tfdp_layers.accounting.footprint import footprint_of
 from tfdp_layers.accounting.grouping import sample_of
 from tfdp_layers.batches.extremes import warn_of_extremes
 from tfdp_layers.batches.whose import whose_of
-from tfdp_layers.metrics import whole_draw
+from tfdp_layers.metrics import one_more, whole_draw
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 
 _MOST_LEVELS = 20
@@ -49,7 +49,8 @@ def quantiles(
     what lies beyond the range lies in its first or last. Of a unit one record enters, chosen by fresh randomness alone:
     whichever that is, the unit moves the counts as one record does. The k records of an owner move them by at most k
     times the bound, which equal records attain, and are charged so. However many quantiles are read from the counts, it
-    is post-processing.
+    is post-processing: their ranks go by the noisy number of all numbers, which is one of the sums, and by an exact one
+    only where it is `examples`, or the same in both neighbouring data sets.
 
     The count of the numbers below a point is a sum of at most `levels` noisy ones: its noise has a standard deviation
     of at most noise_multiplier * levels * sqrt(d). A quantile is off by about that many ranks, and by one interval.
@@ -62,7 +63,7 @@ def quantiles(
             magnitude: 2^levels intervals divide it.
         noise_multiplier: the noise's standard deviation over sqrt(d * levels); above 0.
         levels: 1 to 20.
-        examples: the declared, public number of records, or of units; that of the values if left out.
+        examples: the declared, public number of records, or of units, by which ranks go; a noisy one if left out.
         unit_ids: (records,), for a ledger that protects units: each counts with one of its records, chosen at random.
         owners, records_per_owner: as `fit` takes them, for a ledger that protects owners: all records count.
         noise_source: as in `tfdp.optimizers`.
@@ -96,11 +97,11 @@ def quantiles(
         purpose="whole_data",
         **whose.stated(ledger.secret, sample_of([array])),
     )
-    token = charge(ledger, release, records=footprint_of([values], [array]))
+    token = charge(ledger, release, records=footprint_of([values], [array], people=whose.people))
     source.rekey()
     counts = tf.constant(counted(columns, low, high, levels), tf.float64)
     (noisy,) = add_noise(source, [counts], source.widened([noise.stddev], noise_multiplier, int(tf.size(counts))))
-    found = read(np.asarray(noisy), low, high, levels, wanted * declared)
+    found = read(np.asarray(noisy), low, high, levels, wanted, _public(examples, release))
     ledger.settle(token, 1)
     return found[:, 0] if array.ndim == 1 else found
 
@@ -118,8 +119,19 @@ def counted(columns: np.ndarray, low: np.ndarray, high: np.ndarray, levels: int)
     return found
 
 
-def read(noisy: np.ndarray, low: np.ndarray, high: np.ndarray, levels: int, ranks: np.ndarray) -> np.ndarray:
-    """The ends of intervals below which so many numbers lie, by the noisy counts: (ranks, columns)."""
+def _public(examples: int | None, release: Release) -> int | None:
+    """The number of records where it is declared, or the same in both neighbouring data sets."""
+    return None if examples is None and one_more(release.sampling, release.unit) else release.examples
+
+
+def read(
+    noisy: np.ndarray, low: np.ndarray, high: np.ndarray, levels: int, wanted: np.ndarray, number: int | None = None
+) -> np.ndarray:
+    """The ends of intervals below which so large a part of the numbers lies, by the noisy counts: (wanted, columns).
+
+    Args:
+        number: of all, where it is public; None for the noisy one of each column.
+    """
     finest = 2**levels
     below = np.zeros((len(noisy), finest))
     for level in range(1, levels + 1):
@@ -130,7 +142,14 @@ def read(noisy: np.ndarray, low: np.ndarray, high: np.ndarray, levels: int, rank
         below.reshape(len(noisy), size // 2, 2, width)[:, :, 1] += counts[:, ::2, None]
     rising = np.maximum.accumulate(np.hstack([below, noisy[:, :2].sum(axis=1, keepdims=True)]), axis=1)
     ends = np.linspace(0.0, 1.0, finest + 1)
-    found = [[ends[min(int(np.searchsorted(column, rank)), finest)] for column in rising] for rank in ranks]
+    totals = noisy[:, :2].sum(axis=1) if number is None else np.full(len(noisy), number)
+    found = [
+        [
+            ends[min(int(np.searchsorted(column, part * total)), finest)]
+            for column, total in zip(rising, totals, strict=True)
+        ]
+        for part in wanted
+    ]
     return np.asarray(low + (high - low) * np.asarray(found))
 
 

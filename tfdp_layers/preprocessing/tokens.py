@@ -107,7 +107,7 @@ def vocabulary(
         **whose.stated(ledger.secret),
     )
     weights = summed_weights(_by_unit(texts, whose.units, tokens_of), release.tokens)
-    token = charge(ledger, release, records=footprint_of([records], [_as_array(texts)]))
+    token = charge(ledger, release, records=footprint_of([records], [_as_array(texts)], people=whose.people))
     source.rekey()
     found = passing(weights, release, source)
     ledger.settle(token, 1)
