@@ -88,7 +88,8 @@ class Account:
         Args:
             by_fit: says that the running `fit` itself does it, which goes on with a copy of another worker's ledger.
             named: makes the earlier one, in memory, a name of this one where no other account counts in it: whoever
-                holds that charges this one, as a twin that was given another ledger asks for.
+                holds that charges this one, as a twin that was given another ledger asks for. Of `by_fit` also where
+                others count in it: on the chief they have one ledger, too.
 
         Raises: RuntimeError while a `fit` runs on the weights of a joined account.
         """
@@ -96,7 +97,8 @@ class Account:
             root = self.root
             if root._running and not by_fit and ledger is not root._ledger:
                 raise RuntimeError("The ledger can't be exchanged while fit runs: assign it before fit.")
-            if named and not any(one.root is not root and one.root._ledger.is_same(root._ledger) for one in _accounts):
+            others = [one.root for one in _accounts if one.root is not root]
+            if named and (by_fit or not any(one._ledger.is_same(root._ledger) for one in others)):
                 _take_in(ledger, root._ledger)
             noted, root._ledger = root._ledger.noted, ledger
             self.note(noted)
@@ -187,6 +189,8 @@ class Account:
 
     def __deepcopy__(self, memo: Any) -> Account:
         copied = Account(self.ledger.copy())
+        if self.ledger._state.follows:
+            copied.ledger._state.follow()
         copied.unpaid, copied._remarks = self.unpaid, [*self.remarks]
         return copied
 
@@ -214,7 +218,9 @@ def _take_in(ledger: Ledger, other: Ledger) -> None:
     """
     with other._threads, ledger._threads:
         if not ledger.holds(other):
-            ledger.merge(other)
+            ledger._take(other)
+        if other._state.follows:
+            ledger._state.follow()
         if other._state.forked and not ledger._state.forked and ledger.path is None:
             return
         if other.path is None and type(other) is type(ledger) and not ledger.is_same(other):
@@ -247,7 +253,7 @@ def _refuse_some(roots: list[Account]) -> None:
     for goes in several:
         if goes is not stays:
             _refuse_two(stays, goes)
-            tried.merge(goes._ledger)
+            tried._take(goes._ledger)
 
 
 def _refuse_two(stays: Account, goes: Account) -> None:

@@ -1,12 +1,12 @@
 """Copies of a ledger that count what a training still plans: what a choice among its weights costs."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.remarks import KEPT
 from tfdp_layers.accounting.view import state_of
 
-__all__ = ["Counted", "counted_by", "for_plans", "for_worker", "kept_in_the_middle", "with_planned"]
+__all__ = ["Counted", "counted_by", "for_plans", "kept_in_the_middle", "with_planned"]
 
 
 @dataclass(frozen=True)
@@ -44,15 +44,6 @@ def for_plans(ledger: Ledger) -> Ledger:
     state_of(planned).entries.absorb(state_of(ledger).entries)
     state_of(planned).lasting = False
     return planned
-
-
-def for_worker(ledger: Ledger) -> Ledger:
-    """A copy for a worker that is not the chief: what it counts there, the chief's own ledger counts, and its file."""
-    copied = ledger.copy()
-    state = state_of(copied)
-    state.identity = replace(state.identity, copy_of=frozenset(), apart=frozenset())
-    state.lasting = False
-    return copied
 
 
 def kept_in_the_middle(ledger: Ledger) -> Ledger:

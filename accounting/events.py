@@ -104,7 +104,8 @@ class Release:
 
     Purposes: an optimizer's "step"; a sum over the "whole_data" that is released beside the steps (by
     `tfdp.layers.DPPCA`, say); a "metric", the mean over all records of a number of bounded range, which is centred
-    first, so that a record moves the sum by at most half the range (`tfdp.release_metric`).
+    first, so that a record moves the sum by at most half the range, or, where their number was counted and is not the
+    same in both neighbouring data sets, as if by all of it (`tfdp.release_metric`).
 
     Where its records are units (people, say), a unit may own many: of each unit that is drawn one record enters, chosen
     at random, or several as one contribution (for a metric, the mean of the unit's own numbers). So a group's bound on

@@ -244,8 +244,16 @@ class Ledger(View):
         Raises:
             ValueError: the neighbouring relations differ, or the data sets.
             BudgetExhausted: of what is not spent yet, it would exceed a budget in force; nothing is counted.
-            LedgerError: the file cannot be written, or another ledger holds it; of what is not spent yet, as `reserve`.
+            LedgerError: the file cannot be written, or another ledger holds it; of what is not spent yet, as `reserve`;
+                where one is a copy of the chief's ledger on another worker, and one what that released by itself.
         """
+        theirs = state_of(other)
+        self._state.refuse_own(theirs)
+        theirs.refuse_own(self._state)
+        self._take(other, spent)
+
+    def _take(self, other: "Ledger", spent: bool = True) -> None:
+        """As `merge`, which goes through it, also of what weights cost that a worker itself released."""
         theirs = state_of(other)  # before any lock: another thread may merge the other way round
         with self._threads:
             self.spared.refuse()
@@ -259,15 +267,6 @@ class Ledger(View):
             for limit in [] if spent else self._limits():
                 limit.refuse(self._state.entries, theirs.entries)
             self._state.merge(theirs)
-
-    def is_same(self, other: "Ledger") -> bool:
-        """Whether both are names of one ledger, as those of joined models are."""
-        return self.__dict__ is other.__dict__
-
-    @property
-    def is_copy(self) -> bool:
-        """Whether it is one of a data set's ledger, or a fork's of one in memory: to read and merge, not to charge."""
-        return self._state.is_copy
 
     def copy(self) -> "Ledger":
         """Returns a snapshot in memory, without the file and the open segments."""

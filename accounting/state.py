@@ -7,10 +7,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from tfdp_layers.accounting.elsewhere import (
+    follow_entries,
+    follows_entries,
+    forked_error,
+    own_release_error,
+    worker_error,
+)
 from tfdp_layers.accounting.entries import Entries, Entry
 from tfdp_layers.accounting.grouping import groupings_known, know_groupings, new_secret
 from tfdp_layers.accounting.history import History, News
-from tfdp_layers.accounting.holders import counted_in_memory, for_a_moment, let_go, taken_over
+from tfdp_layers.accounting.holders import charged_in_memory, counted_in_memory, for_a_moment, let_go, taken_over
 from tfdp_layers.accounting.identity import Identity
 from tfdp_layers.accounting.ledger_format import Content, read_ledger, write_ledger
 from tfdp_layers.accounting.locked_file import LedgerError, LockedElsewhereError
@@ -30,8 +37,10 @@ class State:
     Attributes:
         identity, entries: of the ledger.
         is_copy: of the ledger of a data set, or of a file that was looked at: it may not be charged. So is what a
-            forked process has of a ledger in memory that was made before the fork.
-        forked: whether it is the latter.
+            forked process has of a ledger in memory that was made before the fork, and the ledger of a model on a
+            worker that is not the chief.
+        forked: whether it is what a forked process has.
+        follows: whether it is that of such a worker, or holds what one holds: see `elsewhere.follows_entries`.
         unwritten: whether something here is not in the file yet.
         lasting: whether what is charged here must be kept: not of plans, nor of what another ledger counts as well.
 
@@ -46,7 +55,7 @@ class State:
     def __init__(self, path: str | os.PathLike[str] | None = None, restored: bool = False) -> None:
         self.identity = Identity(secrets.token_hex(16), secret=new_secret())
         self.entries = Entries()
-        self.is_copy = self.forked = self._told = False
+        self._copied = self.forked = self._follows = self._told = False
         self.unwritten, self.lasting = False, True
         self._history = None if path is None else History(path)
         self._counted: dict[str, int] = {}  # by the file, where that may be more than here
@@ -59,7 +68,7 @@ class State:
         """In memory, what the text of a ledger says: a copy, where it is the ledger of a data set."""
         state = cls()
         state._adopt(content)
-        state.is_copy = state.identity.dataset is not None
+        state._copied = state.identity.dataset is not None
         return state
 
     @classmethod
@@ -73,8 +82,16 @@ class State:
         """In memory, a copy of a file that is looked at and nothing else. Raises LedgerError."""
         state, history = cls(), History(path, writable=False)
         state._adopt(history.peek())
-        state.identity, state.is_copy = state.identity.copied(history.path), True
+        state.identity, state._copied = state.identity.copied(history.path), True
         return state
+
+    @property
+    def follows(self) -> bool:
+        return self._follows or follows_entries(self.identity, self.entries, self._history is not None)
+
+    @property
+    def is_copy(self) -> bool:
+        return self._copied or self.follows
 
     @property
     def held(self) -> bool:
@@ -172,12 +189,13 @@ class State:
         """Under the lock, takes over entries, and of a copy whose it is one. Raises LedgerError."""
         self.know(groupings_known(other.identity.uid))
         changed = self.entries.absorb(other.entries)
+        self._keep_followed()
         noted = self.identity.noting(other.identity.noted - (set() if changed else {KEPT}))
         if noted != self.identity:
             self.identity, self.unwritten = noted, self._history is not None
         if self._history is None:
             taken = self.identity.taking(other.identity, other.path)
-            self.is_copy |= taken.dataset != self.identity.dataset
+            self._copied |= taken.dataset != self.identity.dataset
             self.identity = taken
         if changed or self.unwritten or (self._history is not None and not self._history.written):
             self.write(changed[0] if len(changed) == 1 else None)
@@ -197,7 +215,24 @@ class State:
         if self._history is not None:
             self._history.forget()
         elif not self.is_copy:
-            self.is_copy = self.forked = True
+            self._copied = self.forked = True
+
+    def follow(self) -> None:
+        """From here on it is a copy of the ledger of the chief, on another worker."""
+        self._follows = True
+        self._keep_followed()
+
+    def _keep_followed(self) -> None:
+        if self._follows:
+            follow_entries(entry.uid for entry in self.entries)
+
+    def refuse_own(self, other: "State") -> None:
+        """Raises LedgerError where this is a worker's copy of the chief's ledger, and the other counts what that worker
+        itself released into a ledger in memory: the two don't go together."""
+        own = charged_in_memory() if self.follows else {}
+        held = {one.uid: one.steps for one in self.entries} if own else {}
+        if any(one.uid in own and one.steps > held.get(one.uid, 0) for one in other.entries):
+            raise own_release_error(self.identity)
 
     def refuse_copy(self) -> None:
         """Raises LedgerError where this may not be charged. Warns, once, where a file that it copies will lack it."""
@@ -205,26 +240,14 @@ class State:
             self._warn_of_copy()
             return
         name = self.identity.dataset
+        if self.follows:
+            raise worker_error(self.identity)
         if self.forked:
-            raise self._forked_error()
+            raise forked_error(self.identity)
         of = "a file" if name is None else f"the ledger of the data set {name!r}"
         raise LedgerError(
             f"This is a copy of {of}, which would lack what the copy counts. Assign the ledger itself: model.ledger"
             f" = tfdp.accounting.Ledger(path{'' if name is None else f', dataset={name!r}'})."
-        )
-
-    def _forked_error(self) -> LedgerError:
-        name, budget = self.identity.dataset, self.identity.budget
-        of = "a ledger" if name is None else f"the ledger of the data set {name!r}"
-        named = "" if name is None else f", dataset={name!r}"
-        limit = "" if budget is None else f", budget=({budget.epsilon}, {budget.delta})"
-        return LedgerError(
-            f"This process was forked: here is a copy in memory of {of}, which another process made, and which would"
-            " lack what the copy counts. Keep the ledger in a file, which processes take turns with, each with"
-            f" ledger.close() behind its part: tfdp.accounting.Ledger('ledger.json'{named}{limit}). Or charge it in the"
-            " process that made it. Or make a ledger in each process (in models that are made there, or with"
-            " multiprocessing's 'spawn') and merge what comes back: ledger.merge(Ledger.from_json(text)) of its"
-            " to_json()."
         )
 
     def _warn_of_copy(self) -> None:
@@ -283,6 +306,7 @@ class State:
         if content is not None:
             secret = content.identity.secret or self.identity.secret
             self.identity, self.entries = replace(content.identity, secret=secret), content.entries
+            self._keep_followed()
             if self._history is not None:
                 taken_over(self.entries)
                 # The file itself, even where it began as the text of a copy.

@@ -62,6 +62,16 @@ class View:
         """The file, or None in memory."""
         return self._state.path
 
+    def is_same(self, other: "View") -> bool:
+        """Whether both are names of one ledger, as those of joined models are."""
+        return self.__dict__ is other.__dict__
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether it is one of a data set's ledger, a fork's of one in memory, or that of a worker which is not the
+        chief: to read and merge, not to charge."""
+        return self._state.is_copy
+
     @property
     def entries(self) -> tuple[Entry, ...]:
         """All entries, oldest first."""

@@ -8,7 +8,8 @@ import pytest
 
 from helpers.accounting_tools import charged, ledger_of, release_of
 from tfdp_layers.accounting import Ledger, LedgerError, Statement
-from tfdp_layers.accounting.choice import for_plans, for_worker
+from tfdp_layers.accounting.choice import for_plans
+from tfdp_layers.accounting.following import following
 from tfdp_layers.sampling import Poisson
 
 RELEASE = release_of(Poisson(100), 2.0, 1000)
@@ -137,7 +138,10 @@ def test_a_warning_that_is_an_error_lets_nothing_be_charged(of_file):
     assert copied.steps == 5
 
 
-def test_a_workers_copy_is_no_copy_of_the_file(of_file, recwarn):
-    worker = charged(for_worker(of_file), RELEASE, 1)
+def test_a_workers_copy_of_the_file_is_read_and_not_charged(of_file, recwarn):
+    worker = following(of_file, Ledger())
+    for one in worker, of_file:  # on that worker the file's own stands for the chief's, too
+        with pytest.raises(LedgerError, match=r"This worker is not the chief.*task_id == 0"):
+            charged(one, RELEASE, 1)
     assert not recwarn.list
-    assert (worker.apart, worker.steps) == ((), of_file.steps + 1)
+    assert (worker.apart, worker.path, worker.steps) == ((), None, of_file.steps)

@@ -5,6 +5,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from dp_accounting import NeighboringRelation
 
 import tfdp_layers
 from helpers.accounting_tools import ledger_of, release_of
@@ -66,7 +67,7 @@ def test_every_statement_assumes_that_nothing_later_decided_which_weights_were_k
     for text in (str(statement), json.loads(statement.to_json())["assumptions"][-1]):
         assert said in " ".join(text.split())
     for unit in ("", "record", "unit", "owner", "party"):
-        assert said in " ".join(assumptions(unit, "patient", (), replaced=False))
+        assert said in " ".join(assumptions(unit, "patient", (), NeighboringRelation.ADD_OR_REMOVE_ONE))
 
 
 LATER = "has counted 4 more releases since this copy of it was made"
@@ -205,9 +206,9 @@ def words_of(statement):
             1e-5,
             "as if each record's data were shown outright with that probability: those of any of",
         ),
-        (UnitRelease, 1e-5, "those of any of 600 patients with 0.6% at most"),
-        (UnitMetricRelease, 1e-7, "any of 600 patients with 0.006% at most"),
-        (UnitRelease, 0.1, "any of 600 patients with 100% at most"),
+        (UnitRelease, 1e-5, "those of any of the 600 patients of one release with 0.6% at most"),
+        (UnitMetricRelease, 1e-7, "any of the 600 patients of one release with 0.006% at most"),
+        (UnitRelease, 0.1, "any of the 600 patients of one release with 100% at most"),
     ],
 )
 def test_a_statement_says_what_delta_is_beside_the_number_of_those_it_protects(release, delta, says):
@@ -239,7 +240,7 @@ def test_delta_is_beside_the_number_of_owners_where_the_ledger_knows_it():
         read = Ledger.from_json(ledger_of(release, 3).to_json())
         assert read.releases[0] == release
         statement = Statement.from_ledger(read, delta, unit_name="patient")
-        assert f"any of {owners} patients with" in words_of(statement)
+        assert f"any of the {owners} patients of one release with" in words_of(statement)
         assert [f"above 1 / number of patients = {1 / owners:g}" in note for note in statement.notes] == [True] * warned
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from helpers.accounting_tools import release_of
 from tfdp_layers.accounting import Ledger, LedgerError, epsilon
+from tfdp_layers.accounting.following import Following, follow, opening_of
 from tfdp_layers.models.counting import CountedStep, refuse_gaps
 from tfdp_layers.models.run import PrivacyState, Run
 from tfdp_layers.models.workers import ChiefStoppedError
@@ -51,12 +52,14 @@ class Fit:
         state = PrivacyState()
         state.account.replace(self.ledger)
         release = release_of(sampling or Poisson(600), 2.0)
-        token = None if workers is not None and not workers.chief else self.ledger.begin(release)
+        opened = self.ledger.begin(release)
+        follows = workers is not None and not workers.chief
         why = RuntimeError("slices of different draws")
         several = SimpleNamespace(workers=workers, level=lambda: None, unreleased=lambda: why)
         devices = several if replicas or workers is not None else None
         self.run = state.run = Run(None, [], release, devices)
-        self.run.token, self.run.settings = token, CERTIFIED
+        self.run.token, self.run.settings = None if follows else opened, CERTIFIED
+        self.run.following = Following(follow(self.ledger), opening_of(self.ledger, opened)) if follows else None
         self.call = CountedStep(
             lambda _: step(self.optimizer), together, state, self.optimizer, lambda _: self.settings, self.stop
         )
@@ -236,7 +239,27 @@ def test_the_chief_tells_the_others_what_it_reserved():
     other = Fit(releases_all, together=3, workers=Workers(False, chief.sent))
     assert [other() for _ in range(3)] == [3, 2, 0]
     assert other.run.made == 5
-    assert other.ledger.steps == 0  # the chief's ledger counts
+    assert other.ledger.steps == 5  # in the copy of the chief's, and in nobody else's
+    assert other.ledger.is_copy
+
+
+def test_a_worker_counts_before_it_holds_what_was_released_and_keeps_what_broke_off():
+    """The copy stood still while `fit` ran: whoever saved or stated meanwhile stated last month's epsilon."""
+    seen = []
+
+    def step(optimizer):
+        seen.append(other.ledger.steps)
+        if len(seen) == 3:
+            optimizer.release(1)
+            raise RuntimeError("the chief is gone")
+        return optimizer.release(2)
+
+    other = Fit(step, together=2, workers=Workers(False, [2, 2, 2]))
+    other(), other()
+    with pytest.raises(RuntimeError, match="the chief is gone"):
+        other()
+    assert seen == [2, 4, 6]
+    assert other.ledger.steps == other.run.made == other.run.counted_in(other.ledger) == 6
 
 
 def test_a_worker_that_held_other_weights_says_so_once():

@@ -82,14 +82,17 @@ def opening(ledgers, plans=(PLAN, PLAN), refuses=None):
 def test_the_chief_opens_its_ledger_and_the_others_go_on_with_a_copy(tmp_path):
     chief, other = Ledger(tmp_path / "ledger.json"), Ledger()
     chief.merge(ledger_of(PLAN["release"], 3))
-    ((token, mine), (nothing, copy)), _, opened = opening([chief, other])
+    ((token, mine, nobody), (nothing, copy, counting)), _, opened = opening([chief, other])
     assert opened == [0]
     assert mine is chief
     chief.reserve(token, 1)  # its token is one
-    assert nothing is None
+    assert nothing is nobody is None
     assert copy is not chief
-    assert (copy.steps, copy.path) == (3, None)
+    assert (copy.steps, copy.path, copy.is_copy) == (3, None, True)
     assert other.steps == 0
+    counting.reserve(1)  # in the entry of the chief: together they count one release
+    chief.merge(copy)
+    assert chief.steps == copy.steps == 4
 
 
 def draws(batches):
@@ -224,7 +227,7 @@ def test_weights_steps_and_the_ledger_are_the_chiefs():
     ((mine, ledger), (theirs, copy)), seen, ledgers = fitted()
     assert mine == theirs == (6, [0.0, 0.0])
     assert ledger is ledgers[0]
-    assert (copy.steps, copy is ledger) == (6, False)
+    assert (copy.steps, copy is ledger, copy.is_copy) == (6, False, True)
     assert seen[0] == ["ModelCheckpoint", "ChiefOnly", "History", "Lockstep"]
     assert seen[1] == ["History", "Lockstep"]  # what writes files, or reads the ledger, is the chief's
 

@@ -68,7 +68,7 @@ def join_copies(account: Account, values: Iterable[Any], *, later: bool = True) 
 def _take_over(ledger: Ledger, cost: Ledger) -> None:
     """Merges what a copy cost. Raises ValueError where the two don't add up."""
     try:
-        ledger.merge(cost)
+        ledger._take(cost)
     except ValueError as error:
         raise ValueError(
             "Weights of this model are, to the last bit, those that another training of this process ended with: so"
@@ -107,7 +107,7 @@ def remember_handed_out(model: Any, variables: Iterable[Any] | None = None) -> N
     run = model._privacy.run
     if run is None:
         remember_held(map(held_by, model.weights))
-    if run is not None and run.token is not None:  # another thread may be here while the first step is made
+    if run is not None and run.counts:  # another thread may be here while the first step is made
         held = map(held_by, released_by(model) if variables is None else variables)
         # Weights that a callback put back, to find a rate say, are no more released than they were before.
         remember_passing(model._privacy.account, held, but=run.began_with)

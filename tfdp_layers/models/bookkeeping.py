@@ -10,8 +10,8 @@ import numpy as np
 from tfdp_layers.accounting import Budget, Ledger, Release, Statement
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.accounting.charging import check_ledger
-from tfdp_layers.accounting.choice import for_worker
 from tfdp_layers.accounting.digests import digest_of_noisy, is_recognised, numbers_of, unchanged
+from tfdp_layers.accounting.following import following
 from tfdp_layers.accounting.left import (
     CHANGED_ELSEWHERE,
     are_changed,
@@ -36,6 +36,7 @@ from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.proof.metrics import written_by_records
 from tfdp_layers.proof.models import is_seed
 from tfdp_layers.proof.reads import is_counter, same_as
+from tfdp_layers.proof.replicas import follows_chief
 from tfdp_layers.structure import KerasMixin, held_by
 
 
@@ -72,9 +73,8 @@ class Bookkeeping(KerasMixin):
         if self._privacy.run is not None:
             raise RuntimeError("The ledger can't be exchanged while fit runs: assign it before fit.")
         self._settle_accounts()
-        replicas = self._privacy.replicas_of(self._distribute_strategy)
-        if replicas is not None and replicas.workers is not None and not replicas.workers.chief:
-            ledger = for_worker(ledger)
+        if follows_chief(self._distribute_strategy):
+            ledger = following(ledger, self._privacy.ledger)
         ledger.merge(self._privacy.ledger)
         self._privacy.account.replace(ledger, named=True)
 
@@ -283,6 +283,13 @@ class Bookkeeping(KerasMixin):
                 "Weights were loaded into this model, and the ledger saved with them was not: it is missing, damaged,"
                 " or of another data set (the error from loading says which); or they are those of a trial that a"
                 " search did not show. Load weights with their ledger, or public ones: load_weights(path, public=True)."
+            )
+        run = self._privacy.run
+        if run is not None and run.made > (own := run.counted_in(self._privacy.ledger)):
+            raise RuntimeError(
+                f"The training that runs made {run.made:,} releases, and its ledger counts {own:,} of them: what its"
+                " weights cost would be stated too small. Nothing is stated or saved. Call fit again, and please report"
+                " how this one was started."
             )
         optimizer, counted = getattr(self, "optimizer", None), self._privacy.ledger.updates
         if isinstance(optimizer, PrivateOptimizer) and int(optimizer.releases.numpy()) > counted:

@@ -91,6 +91,8 @@ class CountedStep:
             run.count(made, self.together, broken)  # before what may fail: weights may hold what was released
             if run.token is not None:
                 ledger.settle(run.token, made)
+            elif run.following is not None:
+                run.following.settle(made)
         if unused and run.replicas is not None:
             raise run.replicas.unreleased()
         if due or self.eager:  # as the first one is, which is traced, and may count in Python
@@ -134,10 +136,13 @@ class CountedStep:
         )
 
     def _reserved(self, run: Run, ledger: Ledger) -> int:
-        """How many releases the next call may make; they are in the ledger already: in the chief's."""
+        """How many releases the next call may make; they are in the ledger already: in the chief's, and its copies."""
         workers: Workers | None = None if run.replicas is None else run.replicas.workers
         if workers is not None and not workers.chief:
-            return workers.number()
+            assert run.following is not None
+            count = workers.number()
+            run.following.reserve(count)
+            return count
         assert run.token is not None
         try:
             check_ledger(ledger)  # a callback may have put a method on it
@@ -182,6 +187,7 @@ def refuse_changed(run: Run, settings: Callable[[Sequence[SensitivityGroup]], Ha
         raise RuntimeError(
             "The noise, a clip, a bound, a layer's trainable flag or seeds, which weights are trained (the flag of a"
             " weight, enable_lora, quantize), how TensorFlow rounds products (TensorFloat-32, auto_mixed_precision),"
+            " whether it takes checks out of graphs (debug_stripper),"
             " run_functions_eagerly, jit_compile or steps_per_execution was changed while fit runs: its certificate and"
             " the ledger state the earlier ones. Change it between two calls of fit."
         )

@@ -8,6 +8,7 @@ from typing import Any
 import keras
 
 from tfdp_layers.accounting import Ledger, Release
+from tfdp_layers.accounting.following import Following, copy_of_chiefs, opening_of
 from tfdp_layers.accounting.ledger_format import release_text
 from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.batches.base import Batches
@@ -33,12 +34,13 @@ def agree(
     opened: Callable[[], str],
     workers: Workers,
     program: Any = None,
-) -> tuple[str | None, Ledger]:
+) -> tuple[str | None, Ledger, Following | None]:
     """Opens the run on all workers, or on none.
 
-    The chief opens its ledger, and sends what it is going to release, a copy of the ledger, digests of its records and
-    of its step, and the key of the draws. The others compare: each must release the same from the same records. Were a
-    record's part another one on another worker, it would depend on the slice that it is in, and so on all others.
+    The chief opens its ledger, and sends what it is going to release, a copy of the ledger and which entry of it counts
+    the run, digests of its records and of its step, and the key of the draws. The others compare: each must release the
+    same from the same records. Were a record's part another one on another worker, it would depend on the slice that it
+    is in, and so on all others.
 
     Args:
         together: Keras' `steps_per_execution`.
@@ -46,7 +48,8 @@ def agree(
         opened: opens the run in the chief's ledger, and returns its token; called by the chief alone.
         program: what this worker's steps compute, as JSON values: see `program_of`.
 
-    Returns: the chief's token (None on the others), and the ledger to go on with: on the others a copy of the chief's.
+    Returns: the chief's token (None on the others); the ledger to go on with, on the others a copy of the chief's; and
+        what counts the run in that copy (None on the chief).
     Raises: ValueError on all where a worker differs; on the others ChiefStoppedError where the chief's ledger refuses.
     """
     if not isinstance(batches, PrivateBatches):
@@ -64,9 +67,9 @@ def agree(
             raise
         # The key of the draws is as secret as they are: it goes through the collective alone.
         key = None if batches.seeded else secrets.randbits(128)
-        sent = json.dumps([plan, ledger.to_json(), key])
-    theirs, text, key = json.loads(workers.text(sent))
-    copy = Ledger.from_json(text)
+        sent = json.dumps([plan, ledger.to_json(), key, opening_of(ledger, token)])
+    theirs, text, key, opening = json.loads(workers.text(sent))
+    copy = ledger if workers.chief else copy_of_chiefs(text)  # the chief follows nobody
     differs = [name for name, mine in plan.items() if mine != theirs[name]]
     if not workers.chief and not copy.counts(ledger):
         differs.append("ledger")
@@ -74,7 +77,7 @@ def agree(
         raise _differ(differs)
     if key is not None:
         batches._rekey(key)
-    return token, ledger if workers.chief else copy
+    return (token, ledger, None) if workers.chief else (None, copy, Following(copy, opening))
 
 
 def _differ(names: list[str]) -> ValueError:
@@ -127,7 +130,7 @@ def fit_together(
             workers.abort()
         raise
     text = workers.text(ledger().to_json() if workers.chief else "")
-    return history, ledger() if workers.chief else Ledger.from_json(text)
+    return history, ledger() if workers.chief else copy_of_chiefs(text)
 
 
 class Lockstep(keras.callbacks.Callback):

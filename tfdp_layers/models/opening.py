@@ -8,6 +8,7 @@ from typing import Any
 
 from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.accounting.digests import unchanged
+from tfdp_layers.accounting.following import entry_before
 from tfdp_layers.accounting.released import known_values
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.texts import text_tensors
@@ -324,17 +325,17 @@ class Opening(BoundedSums, WeightFiles):
         def opened() -> str:
             self._refuse_unpaid_weights()
             check_ledger(self._privacy.ledger)
-            token = begin_stream(
-                run, self.optimizer, self._privacy.ledger, self._privacy.stream
-            ) or self._privacy.ledger.begin(release)
+            ledger = self._privacy.ledger
+            token = begin_stream(run, self.optimizer, ledger, self._privacy.stream) or ledger.begin(release)
             # Takes the lock of the ledger's file now: what callbacks read from here on stays what was spent before.
-            self._privacy.ledger.require(token)
+            ledger.require(token)
+            run.entry = entry_before(ledger, token)
             try:
                 warn_of_statistics(self, *batches.arrays(), batches.share)
                 warn_of_held_records(self, self._privacy.graph, *run.batches.arrays())
-                sight_records(run, token, self._privacy.ledger, callbacks)
+                sight_records(run, token, ledger, callbacks)
             except BaseException:  # its warning, made an error
-                self._privacy.ledger.end(token)
+                ledger.end(token)
                 raise
             return token
 
@@ -343,7 +344,7 @@ class Opening(BoundedSums, WeightFiles):
             return opened()
         optimizer = self.optimizer.inner_optimizer
         program = [self._privacy.program, settings_after_noise(optimizer, self.trainable_variables)]
-        together = int(self.steps_per_execution)
-        token, ledger = agree(batches, release, together, self._privacy.ledger, opened, workers, program)
-        self._privacy.account.replace(ledger, by_fit=True)
+        together, mine = int(self.steps_per_execution), self._privacy.ledger
+        token, ledger, run.following = agree(batches, release, together, mine, opened, workers, program)
+        self._privacy.account.replace(ledger, by_fit=True, named=not workers.chief)
         return token

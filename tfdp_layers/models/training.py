@@ -8,6 +8,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp_layers.accounting.following import follow
 from tfdp_layers.callbacks.turns import OwnStep
 from tfdp_layers.instances import Elsewhere, refuse_class
 from tfdp_layers.models.building import seeds_of, settings_of, update_of
@@ -24,6 +25,7 @@ from tfdp_layers.models.replicas import StepParts
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.per_record.losses import refuse_weights_of_metrics
+from tfdp_layers.proof.replicas import follows_chief
 from tfdp_layers.sampling import Sampling
 
 
@@ -47,6 +49,8 @@ class PrivateTraining(Predicting, Looking, Opening):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._privacy = PrivacyState()
+        if follows_chief(self._distribute_strategy):
+            follow(self._privacy.ledger)
         if self.built:
             self._settle_accounts()
 
@@ -206,7 +210,7 @@ class PrivateTraining(Predicting, Looking, Opening):
             history, ledger = fit_together(
                 super().fit, arguments, workers, lambda: self._privacy.ledger, self._privacy.read_by_sums
             )
-            self._privacy.account.replace(ledger, by_fit=True)
+            self._privacy.account.replace(ledger, by_fit=True, named=not workers.chief)
             return history
 
     def private_run(self, *args: Any, **kwargs: Any) -> LoopBlock:

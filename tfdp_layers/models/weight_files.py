@@ -257,7 +257,7 @@ class WeightFiles(Bookkeeping):
         if read.ledger is not None:
             with loading():
                 cost = counted_by(self._privacy.ledger, read.ledger, read.counted)
-                self._privacy.ledger.merge(cost)
+                self._privacy.ledger._take(cost)
                 if read.ledger.updates:  # a training that runs goes on to make what is planned
                     self._share_cost(read, cost if self._privacy.run is None else read.ledger)
                 else:

@@ -23,7 +23,15 @@ from tfdp_layers.proof.proving import resource_key
 from tfdp_layers.proof.state import functions_of, written_handles
 from tfdp_layers.proof.values import UnknownError
 
-__all__ = ["OnReplicas", "as_first_replica", "copies_of", "refuse_unlike_updates", "replica_number", "replica_numbers"]
+__all__ = [
+    "OnReplicas",
+    "as_first_replica",
+    "copies_of",
+    "follows_chief",
+    "refuse_unlike_updates",
+    "replica_number",
+    "replica_numbers",
+]
 
 _BETWEEN_DEVICES = ("Collective", "Nccl", "_Recv", "Recv", "_HostRecv", "CrossReplica", "AllToAll", "XlaAllReduce")
 
@@ -44,6 +52,11 @@ def replica_numbers(strategy: tf.distribute.Strategy) -> list[int]:
         found = tf.function(lambda: strategy.run(replica_number), autograph=False)()
         _numbers[strategy] = [int(number) for number in strategy.experimental_local_results(found)]
     return _numbers[strategy]
+
+
+def follows_chief(strategy: tf.distribute.Strategy | None) -> bool:
+    """Whether this process is one of several workers of a strategy, and not the chief, which holds replica 0."""
+    return isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy) and min(replica_numbers(strategy)) > 0
 
 
 class _OneOfSeveral(tf.distribute.ReplicaContext):

@@ -51,15 +51,15 @@ class TrialLedger(Ledger):
             )
         return super().reserve(token, steps, ahead, least=least)
 
-    def merge(self, other: Ledger, *, spent: bool = True) -> None:
-        """Raises ValueError for a ledger that counts what is not here: the search did not pay for it."""
+    def _take(self, other: Ledger, spent: bool = True) -> None:
+        """Also of a merge. Raises ValueError for one that counts what is not here: the search did not pay for it."""
         if not self.counts(other):
             raise ValueError(
                 "A trial took over what another ledger counts (of weights that it loaded, or of a layer that was"
                 " adapted in it), and the search did not pay for that. A trial makes one fit, and releases nothing"
                 " besides."
             )
-        super().merge(other, spent=spent)
+        super()._take(other, spent)
 
     def copy(self) -> Ledger:
         """Returns an ordinary ledger in memory of what was counted."""

@@ -1,6 +1,7 @@
 """Checks of two processes on loopback, forked before TensorFlow starts here. `checks.py` runs them."""
 
 import contextlib
+import copy
 import json
 import mmap
 import os
@@ -30,7 +31,7 @@ from helpers.replicas.checking import (
     weights,
     wide_model,
 )
-from tfdp_layers.accounting import BudgetExhausted, Ledger, released
+from tfdp_layers.accounting import BudgetExhausted, Ledger, LedgerError, released
 from tfdp_layers.models.workers import ChiefStoppedError, Workers
 
 FOLDER = Path(sys.argv[1])
@@ -157,7 +158,77 @@ def one_session(number: int) -> dict[str, Any]:
     found["calibrated"] = calibrated(strategy, number)
     found["unequal callbacks"] = callbacks_of_their_own(strategy, number)
     found["shared"] = shared_and_compared(strategy, number)
+    found["copies"] = copies_of_the_chiefs(strategy, number)
     return found
+
+
+class Saves(keras.callbacks.Callback):
+    """Every worker saves its model each epoch, as TensorFlow's tutorial does it, and states what it holds."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path, self.found = path, []
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.model.save(self.path)
+        self.note()
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.note()
+
+    def note(self) -> None:
+        self.found.append([self.model.ledger.steps, self.model.privacy_statement(1e-5).epsilon])
+
+
+def copies_of_the_chiefs(strategy: Any, number: int) -> dict[str, Any]:
+    """What a worker states and saves while `fit` runs, of a ledger that holds an earlier training; and may charge."""
+    with strategy.scope():
+        first, x, y = mlp()
+        first.compile(tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(0.1), 8.0), LOSS)
+        second, _, _ = mlp()
+        second.compile(tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(0.1), 1.0), LOSS)
+    first.fit(x, y, batch_size=4, epochs=3, verbose=0)
+    second.ledger = first.ledger
+    held, saves = second.ledger, Saves(FOLDER / f"saved_by_{number}.keras")
+    second.fit(x, y, batch_size=4, epochs=2, verbose=0, callbacks=[saves])
+    found = {"stated": saves.found, "after": [second.ledger.steps, held.steps]}
+    loaded = tfdp.load_model(saves.path)
+    found["loaded"] = [loaded.ledger.steps, loaded.privacy_statement(1e-5).epsilon]
+    merged = Ledger()
+    for one in second.ledger, loaded.ledger:
+        merged.merge(one)
+    found["merged"] = [merged.steps]
+
+    def releases(ledger: Any) -> float:
+        return float(tfdp.release_metric(y > 0, ledger, stddev=0.1, name="share"))
+
+    copied = copy.deepcopy(second)
+    copies = (
+        held.copy(),
+        copy.deepcopy(held),
+        merged,
+        loaded.ledger,
+        copied.ledger,
+        tfdp.load_model(saves.path).ledger,
+    )
+    for one in (held, second.ledger, first.ledger, *copies) if number else ():
+        with pytest.raises(LedgerError, match="not the chief"):
+            releases(one)
+    if number:
+        with pytest.raises(LedgerError, match="not the chief"):
+            second.ledger = own_metric(releases)
+    if not number:
+        releases(second.ledger)
+    second.fit(x, y, batch_size=4, epochs=1, verbose=0)  # the chief's goes on, with its metric
+    found["last"] = [second.ledger.steps, held.steps, second.privacy_statement(1e-5).epsilon]
+    return found
+
+
+def own_metric(releases: Any) -> Ledger:
+    """A ledger of this worker's own, with a metric that it alone released."""
+    ledger = Ledger()
+    releases(ledger)
+    return ledger
 
 
 class Exchanges(keras.callbacks.Callback):
@@ -285,6 +356,16 @@ def what_one_workers_callbacks_change_is_taken_back() -> None:
     assert FOUND[0]["shared"] == FOUND[1]["shared"] == [[False, True], [0.25, 0.5], [127, -127]]
 
 
+def every_worker_counts_what_it_holds_and_charges_nothing_of_its_own() -> None:
+    chief, other = (one["copies"] for one in FOUND)
+    assert chief == other
+    assert [steps for steps, _ in chief["stated"]] == [9 + 3, 9 + 6, 9 + 6]
+    assert chief["loaded"] == chief["stated"][1]
+    assert chief["after"] == [15, 15]
+    assert chief["merged"] == [15]
+    assert chief["last"][:2] == [15 + 1 + 3] * 2
+
+
 def the_noise_of_a_step_is_the_stated_one() -> None:
     assert is_standard_normal(np.array(FOUND[0]["noise"]))
     assert is_correlated(np.array(FOUND[0]["stream"]), 0.8)
@@ -348,7 +429,10 @@ def resumed(number: int, victim: int) -> Any:
         callbacks.insert(0, keras.callbacks.BackupAndRestore(FOLDER / "killed", save_freq=1))
     with pytest.raises(tf.errors.UnavailableError):
         model.fit(x, y, batch_size=4, epochs=3, verbose=0, callbacks=callbacks)
-    return [int(model.optimizer.releases.numpy())]
+    released = int(model.optimizer.releases.numpy())
+    assert released <= model.ledger.steps <= released + 1  # the chief's copy, too, where the chief is gone
+    assert model.privacy_statement(1e-5).epsilon > 0.0
+    return [released]
 
 
 CHECKS = (
@@ -359,6 +443,7 @@ CHECKS = (
     owners_are_charged_on_all_workers,
     weights_are_the_same_on_all_workers,
     what_one_workers_callbacks_change_is_taken_back,
+    every_worker_counts_what_it_holds_and_charges_nothing_of_its_own,
     the_noise_of_a_step_is_the_stated_one,
     the_chief_finds_the_noise_for_all,
     the_budget_ends_all_workers_together,
