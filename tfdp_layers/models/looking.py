@@ -17,6 +17,7 @@ from tfdp_layers.batches.texts import text_tensors
 from tfdp_layers.models.crossing import forget_metrics
 from tfdp_layers.models.fit_arguments import shares_records
 from tfdp_layers.models.going_by import shown_by, x_of
+from tfdp_layers.models.graph_rows import are_generated
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.models.validation_rows import warn_of_private_rows
 from tfdp_layers.structure import KerasMixin
@@ -191,7 +192,8 @@ def looked_at(model: Any, args: Any, kwargs: Any) -> Iterator[None]:
     """Around a call of the model, by whichever of its methods, which is compared with the records."""
     watch, what = watch_of(model), "the model's outputs"
     if not tf.executing_eagerly():
-        if watch is not None and not being_written():
+        given = [one for one in keras.tree.flatten((args, kwargs)) if hasattr(one, "__array__") or tf.is_tensor(one)]
+        if watch is not None and not being_written() and not are_generated(given, model, model._privacy.run.fed):
             watch.asked(f"{what} in a function of the caller's, on data that nobody compared")
         watch = None  # nothing is compared there
     elif watch is not None or _CHOSEN_ON.get() is not None:

@@ -165,7 +165,8 @@ class PrivateLoop:
     def feeds(self, model: keras.Model) -> None:
         """Says that a model's weights are computed from what this run releases: a generator's from a critic, say.
 
-        It then has the run's ledger: made private and trained further, it adds to what was spent here.
+        It then has the run's ledger: made private and trained further, it adds to what was spent here. And this model,
+        called on what that one makes of drawn numbers, in a `tf.function`, say, is not asked about records.
 
         Raises: ValueError for a model without weights yet, which could not say who pays for them.
         """
@@ -176,6 +177,7 @@ class PrivateLoop:
             )
         join_accounts(self._model._privacy.account, model.weights, model.weights)
         owe(map(held_by, model.weights), ())
+        self._run.fed.append(model)
 
     # This library's side ----------------------------------------------------------------------------------------------
 

@@ -9,10 +9,12 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
+import keras
 import tensorflow as tf
 
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.accounting.account import Account
+from tfdp_layers.accounting.following import Following, releases_of
 from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.sightings import keep
 from tfdp_layers.batches.base import Batches
@@ -40,6 +42,8 @@ class Run:
         groups: the certified groups of weights.
         release: what each of its steps releases.
         token: its place in the ledger; None on workers other than the chief.
+        following: on those, what counts in their copy of the chief's ledger.
+        entry: which entry of the ledger counts it, and how many releases that counted before.
         settings: what its certificate and the ledger's entry were made from; see `settings_of`.
         numbers: what the last step that may have changed them left of the Python numbers of what follows the noise.
         replicas: the devices that train together, if there are several.
@@ -48,6 +52,7 @@ class Run:
         start: the step of a fixed order at which its draws begin.
         looped: whether the loop is the caller's own.
         offered: what such a loop lets its next step draw from.
+        fed: models that are said to be computed from what such a loop releases.
         stepping: whether Keras has its step, which stays the same.
         begun: whether the loop, and nothing else, makes the next call of the step: see `Turns`.
         thread, process: those of `fit`, which make its steps.
@@ -73,13 +78,26 @@ class Run:
         self.batches, self.groups, self.release, self.replicas = batches, groups, release, replicas
         self.copied = CopiedRows(batches)
         self.token: str | None = None
+        self.following: Following | None = None
         self.settings: Hashable = None
         self.numbers: dict[str, str] | None = None
         self.looped, self.offered = False, None
+        self.fed = list[keras.Model]()
         self.thread, self.process = threading.get_ident(), os.getpid()
         self.start = self.made = self.drawn = 0
+        self.entry = "", 0
         self.began_with: set[bytes] = set()
         self.begun = self.broken = self.outspent = self.levelled = self.stepping = False
+
+    @property
+    def counts(self) -> bool:
+        """Whether it has its place in a ledger, this process' own or the copy of a worker."""
+        return self.token is not None or self.following is not None
+
+    def counted_in(self, ledger: Ledger) -> int:
+        """How many releases its own entry of the ledger counts since it began."""
+        name, before = self.following.begun if self.following else self.entry
+        return releases_of(ledger, name) - before
 
     def count(self, made: int, drawn: int, broken: bool = False) -> None:
         """Counts the releases of one call of the step, and the draws taken for them."""
