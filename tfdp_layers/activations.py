@@ -36,6 +36,14 @@ _DERIVATIVE_BOUNDS = {
     "tanh": 1.0,
     "tanh_shrink": 1.0,
 }
+# Keras computes celu as max(x, 0) + expm1(min(x, 0)). Of numbers that it takes for equal, TensorFlow's maximum and
+# minimum both pass the whole gradient on: at 0, and at numbers so small that kernels take them for 0.
+_COMPUTED_AT_TIES = {"celu": 2.0}
+_COARSE = 2.0**-21  # eight units of float32
+_ROUNDED_AT_ZERO = {"elu": 1.0, "selu": 1.76}
+"""Functions that are 0 at 0 and take numbers near 1 from each other there: how large these are."""
+_PLAIN = (1e-30, 1e30)
+"""Scales between these are rounded relative to their size."""
 
 
 def derivative_bound(activation: str | Callable[..., Any] | None) -> float:
@@ -54,9 +62,9 @@ def derivative_bound(activation: str | Callable[..., Any] | None) -> float:
     own = getattr(function, "derivative_bound", None)
     if own is not None:
         return check_derivative_bound(own)
-    known = known_slope(function)
+    known = known_name(function)
     if known is not None:
-        return known
+        return _DERIVATIVE_BOUNDS[known]
     name = getattr(function, "__name__", repr(function))
     if function is keras.activations.exponential:
         raise ValueError("The derivative of 'exponential' has no upper bound. Use another activation, or `delta_clip`.")
@@ -68,17 +76,45 @@ def derivative_bound(activation: str | Callable[..., Any] | None) -> float:
 
 
 def known_slope(function: Any) -> float | None:
-    """The largest absolute value of the derivative of a function of Keras or this library; None of any other.
+    """The largest absolute value of the gradient of a function of Keras or this library; None of any other.
 
-    Guarantee: it holds for every number that the function gets. The function is known by identity, or by being of
-    exactly `TemperedSigmoid`: what a callable states of itself, inherits or takes over from one that it wraps is no
-    proof.
+    Guarantee: it holds of the gradient that TensorFlow computes, but for roundings, for every float32 number up to
+    1e18 that the function gets: where the function has a kink, or Keras computes it of several that have, this may be
+    steeper than the function of mathematics (celu: 2). The function is known by identity, or by being of exactly
+    `TemperedSigmoid`: what a callable states of itself, inherits or takes over from one that it wraps is no proof.
     """
     if type(function) is TemperedSigmoid:
         return function.derivative_bound
-    return next(
-        (b for name, b in _DERIVATIVE_BOUNDS.items() if function is getattr(keras.activations, name, None)), None
-    )
+    name = known_name(function)
+    return None if name is None else _COMPUTED_AT_TIES.get(name, _DERIVATIVE_BOUNDS[name])
+
+
+def known_name(function: Any) -> str | None:
+    """Keras' name of a function whose derivative is known."""
+    return next((name for name in _DERIVATIVE_BOUNDS if function is getattr(keras.activations, name, None)), None)
+
+
+def rounded_at_zero(function: Any) -> float:
+    """How far float32 may take a function, one with a `known_slope`, off f(0) near 0, beside what is relative to f(x).
+
+    exp(x) - 1 is off by what exp(x) is rounded by: as much as x itself where x is 1e-7.
+    """
+    if type(function) is TemperedSigmoid:
+        return (abs(function.scale) + abs(function.offset)) * _COARSE
+    return _ROUNDED_AT_ZERO.get(known_name(function) or "", 0.0) * _COARSE
+
+
+def steeper_values(function: Any) -> float:
+    """How many times its `known_slope` |f(x)| / |x| may be as float32 computes it; infinite where no number is known.
+
+    exp(x) of x just below 0 is a number just below 1, and these lie 2^-24 apart: the first that is not taken for 1 is
+    off by half of that, as much as x is, so that exp(x) - 1 is twice x. So it is with sigmoids, which are taken for 1/2
+    up to 2^-24; a scale that is no power of 2 may double what they are off by.
+    """
+    if type(function) is TemperedSigmoid:
+        known = function.offset == function.scale / 2.0 and _PLAIN[0] < abs(function.scale) < _PLAIN[1]
+        return (2.0 if math.frexp(abs(function.scale))[0] == 0.5 else 4.0) if known else math.inf
+    return 2.0 if known_name(function) in _ROUNDED_AT_ZERO else 1.0
 
 
 def check_derivative_bound(value: Any) -> float:

@@ -40,6 +40,20 @@ def test_float32_layers_are_not_rewritten_in_16_bits(option: str) -> None:
     trained(model)
 
 
+def test_a_step_without_its_checks_is_refused() -> None:
+    model = made()
+    tf.config.optimizer.set_experimental_options({"debug_stripper": True})
+    try:
+        with pytest.raises(
+            ValueError, match=r"'debug_stripper' on.*Switch it off: tf.config.optimizer.set_experimental"
+        ):
+            trained(model)
+        assert model.ledger.updates == 0
+    finally:
+        tf.config.optimizer.set_experimental_options({"debug_stripper": False})
+    trained(model)
+
+
 @pytest.mark.few(1)
 @pytest.mark.parametrize("variable", arithmetic._VARIABLES)
 def test_what_the_environment_asks_for_is_refused_whatever_was_seen_of_it(monkeypatch, variable: str) -> None:
@@ -59,7 +73,7 @@ def test_products_that_are_seen_to_be_rounded_are_refused(monkeypatch) -> None:
         trained(made())
 
 
-@pytest.mark.parametrize("change", ["TensorFloat-32", *OPTIONS])
+@pytest.mark.parametrize("change", ["TensorFloat-32", "debug_stripper", *OPTIONS])
 def test_a_callback_does_not_have_products_rounded(change: str) -> None:
     def begin(_: int) -> None:
         if change == "TensorFloat-32":
@@ -69,12 +83,12 @@ def test_a_callback_does_not_have_products_rounded(change: str) -> None:
 
     model, callback = made(), keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: begin(epoch))
     try:
-        with pytest.raises(RuntimeError, match="how TensorFlow rounds products"):
+        with pytest.raises(RuntimeError, match=r"how TensorFlow rounds products.*debug_stripper"):
             trained(model, callbacks=[callback])
         assert model.ledger.updates == 0
     finally:
         tf.config.experimental.enable_tensor_float_32_execution(False)
-        tf.config.optimizer.set_experimental_options({name: False for name in OPTIONS})
+        tf.config.optimizer.set_experimental_options({name: False for name in ("debug_stripper", *OPTIONS)})
 
 
 @pytest.mark.parametrize("compiled", [False, True])

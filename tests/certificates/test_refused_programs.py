@@ -70,6 +70,17 @@ def test_labels_are_blamed_where_the_loss_mixes():
     fit(model, y=Y[:, None])
 
 
+@pytest.mark.parametrize("y", [Y, Y[:, None]], ids=["flat", "a column"])
+def test_a_loss_that_averages_over_the_batch_is_told_so(y):
+    def balanced(y, p):
+        y = ops.cast(ops.reshape(y, (-1,)), "float32")
+        return y / (ops.mean(y) + 0.1) * ops.square(y - p[:, 0])
+
+    with pytest.raises(ValueError, match=r"averages something over the batch.*class_weight") as refusal:
+        fit(private(keras.Input((4,)), kl.Dense(1), loss=balanced), y=y)
+    assert "axis less" not in str(refusal.value)
+
+
 class Folded(kl.Layer):
     """A recurrent layer over the nodes of each record, which it folds into the batch."""
 

@@ -4,7 +4,8 @@ Bounds keep a margin for the rounding of float32. TensorFlow, and the libraries 
 factors of float32 products to 8 or 11 bits: TensorFloat-32 on GPUs, TensorFlow's "auto_mixed_precision" options, and
 variables of the environment that oneDNN reads. Norms from Gram matrices are differences of such products, so that what
 is left of one may be all rounding: a record far above its bound then counts as one below it. And XLA can be told that
-no number is NaN, whereupon it takes the tests out that refuse records.
+no number is NaN, whereupon it takes the tests out that refuse records; so does TensorFlow's "debug_stripper", which
+takes checks out of graphs (CheckNumerics, Assert) that what is behind them rests on.
 """
 
 import functools
@@ -15,6 +16,8 @@ from collections.abc import Hashable
 from typing import Any
 
 import tensorflow as tf
+
+from tfdp_layers.proof.unwritten import STRIPPER, checks_stay
 
 __all__ = ["products_setting", "require_float32"]
 
@@ -33,6 +36,8 @@ _INSTEAD = (
 def require_float32(compiled: bool) -> None:
     """Switches TensorFloat-32 off, and raises ValueError where products are rounded even so, or NaN is not seen.
 
+    Also where checks are taken out of graphs.
+
     Args:
         compiled: whether XLA is asked to compile the step; it may compile parts of any.
     """
@@ -43,6 +48,13 @@ def require_float32(compiled: bool) -> None:
         raise ValueError(
             f"TensorFlow is told to compute float32 layers in 16 bits: tf.config.optimizer has {on[0]!r} on. Switch it"
             f" off: tf.config.optimizer.set_experimental_options({{{on[0]!r}: False}}).{_INSTEAD}"
+        )
+    if not checks_stay():
+        raise ValueError(
+            f"TensorFlow is told to take checks out of graphs: tf.config.optimizer has {STRIPPER!r} on. What is proved"
+            " of a step rests on them: behind a check that numbers are finite, a Cholesky factor is read that other"
+            " records' numbers may stand in where there is no check. Switch it off:"
+            f" tf.config.optimizer.set_experimental_options({{{STRIPPER!r}: False}})."
         )
     told = [name for name, exact in _VARIABLES.items() if os.environ.get(name, exact).upper() != exact]
     if told or (rounded := _rounded(compiled)):  # a product of another size or kind may round where these do not
@@ -60,10 +72,10 @@ def require_float32(compiled: bool) -> None:
 
 
 def products_setting() -> Hashable:
-    """What may change how products round while a training runs."""
+    """What may change how products round, and whether checks are made, while a training runs."""
     options = tf.config.optimizer.get_experimental_options()
     rounding = tf.config.experimental.tensor_float_32_execution_enabled()
-    return rounding, _clusters(), *[bool(options.get(name)) for name in _OPTIONS]
+    return rounding, _clusters(), *[bool(options.get(name)) for name in _OPTIONS], checks_stay()
 
 
 def _clusters() -> bool:

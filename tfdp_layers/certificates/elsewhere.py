@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from tfdp_layers.proof.outside import PYTHON, nodes_of, outside, refuse_debugging
+from tfdp_layers.proof.outside import PYTHON, nodes_of, outside, refuse_by_name
 
 _GENERATORS = frozenset(
     {
@@ -46,7 +46,7 @@ def refuse_elsewhere(model: Any, function: Any) -> None:
         )
     found = next((node for node in nodes if node.op.startswith("Write") and node.op.endswith("Summary")), None)
     kind = outside(function.graph.get_operations()) if found is None else found.op
-    refuse_debugging(kind)
+    refuse_by_name(kind)
     if kind is not None:
         name = next((f", {node.name!r}" for node in nodes if node.op == kind), "")
         raise ValueError(

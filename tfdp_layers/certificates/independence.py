@@ -105,7 +105,7 @@ def examined(
         found = "" if report.layer else f"{culprit(model, synthetic_inputs(model, inputs_like(model, x)))}; "
         raise ValueError(
             f"Records are not independent in model {model.name!r}: {found}{stopped_by(report)}. {MEANING}"
-            f"{of_flat_labels(model, y) if found.startswith(NO_LAYER) else ''}{of_places(report)}"
+            f"{of_the_loss(model, y, report) if found.startswith(NO_LAYER) else ''}{of_places(report)}"
             f"{of_augmentations(model, report)}"
         )
 
@@ -179,6 +179,16 @@ def _not_measured(model: "PrivateTraining", report: Report, why: str) -> ValueEr
         " that the loss looks up, before fit, not in the model or the loss, so that each begins at 0; make other inputs"
         " valid by operations: keras.ops.clip, keras.ops.maximum."
     )
+
+
+def of_the_loss(model: "PrivateTraining", y: Any, report: Report) -> str:
+    """What is likely to mix records in a loss: that it averages over the batch, or the shape of labels."""
+    if "over the records of the batch" in stopped_by(report):
+        return (
+            " The loss averages something over the batch, as weights by the share of a class in it do: give public"
+            " weights, class_weight={0: 1.0, 1: 4.0} of fit say, and leave the mean over the losses to Keras."
+        )
+    return of_flat_labels(model, y)
 
 
 def of_flat_labels(model: "PrivateTraining", y: Any) -> str:

@@ -2,24 +2,25 @@
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import keras
 
 from tfdp_layers.activations import known_slope
 from tfdp_layers.layers.lipschitz import LipschitzConv2D, LipschitzDense
-from tfdp_layers.layers.stretching import Stretch, of_activation, stretch
+from tfdp_layers.layers.stretching import LARGEST_NORM, Stretch, of_activation, stretch
 from tfdp_layers.sensitivity import own_methods
 from tfdp_layers.structure import is_container, own_way, trained_weights
 
 
 @dataclass
 class Norm:
-    """A bound on a norm, and the layer at which it was lost where it is infinite."""
+    """A bound on a norm, and the layer at which it was lost where it is infinite: as errors call it, and itself."""
 
     bound: float
     lost: str = ""
+    layer: Any = None
 
 
 @dataclass(frozen=True)
@@ -96,6 +97,8 @@ class Step:
         return stretch(self.layer, self.shapes) if exact else None
 
 
+LARGE = f", with a norm of more than {LARGEST_NORM:.0g}, whose squares float32 does not hold,"
+OF_UNKNOWN_SIZE = "which is not 0 at 0, and how many entries a record has is not known"
 LIPSCHITZ = (LipschitzDense, LipschitzConv2D)
 _JOINED = keras.layers.Concatenate(name="inputs_of_a_nested_model")
 """Stands for what the inputs of a model with several may be to it: any of the tensors that it is called on."""
@@ -127,7 +130,7 @@ def norms_of(model: keras.Model) -> Norms:
     reach = reaches(steps, inputs)
     for step in steps:
         if is_trained(step):
-            refuse_unbounded_input(step.layer, clipped(reach[step.inputs[0]], step.layer.input_clip))
+            refuse_unbounded_input(step.layer, clipped(reach[step.inputs[0]], step.layer, "input_clip"))
     pull = {number: Norm(math.inf, "the model's output") for number in outputs}
     bounds: dict[int, Followed] = {}
     for step in reversed(steps):
@@ -136,11 +139,11 @@ def norms_of(model: keras.Model) -> Norms:
             above = stretched(above, step.stretch, step.layer, back=True)
         below = above
         if step.lipschitz:
-            above = clipped(above, step.layer.upstream_clip)
-            below = Norm(step.layer.pull(above.bound, step.shapes[0]), above.lost)
+            above = clipped(above, step.layer, "upstream_clip")
+            below = replace(above, bound=step.layer.pull(above.bound, step.shapes[0]))
             if is_trained(step):
                 refuse_unbounded_upstream(step.layer, above)
-                entering = clipped(reach[step.inputs[0]], step.layer.input_clip)
+                entering = clipped(reach[step.inputs[0]], step.layer, "input_clip")
                 bound = step.layer.bound(entering.bound, above.bound, step.shapes[0])
                 before = bounds.get(id(step.layer), Followed())
                 bounds[id(step.layer)] = Followed(before.bound + bound, before.calls + 1)
@@ -232,9 +235,10 @@ def reaches(steps: Sequence[Step], inputs: Sequence[int]) -> dict[int, Norm]:
     for step in steps:
         found = added([reach[number] for number in step.inputs])
         if step.lipschitz:
-            found = clipped(found, step.layer.input_clip)
-            lost = found.lost or f"the bias of {named(step.layer)}"
-            found = Norm(step.layer.reach(found.bound, step.shapes[0]), lost)
+            found = clipped(found, step.layer, "input_clip")
+            found = replace(found, bound=step.layer.reach(found.bound, step.shapes[0]))
+            if not found.lost:
+                found = replace(found, lost=f"the bias of {named(step.layer)}", layer=step.layer)
         reach |= dict.fromkeys(step.outputs, stretched(found, step.stretch, step.layer))
     return reach
 
@@ -242,28 +246,41 @@ def reaches(steps: Sequence[Step], inputs: Sequence[int]) -> dict[int, Norm]:
 def stretched(norm: Norm, known: Stretch | None, layer: Any, back: bool = False) -> Norm:
     """The norm behind a layer of which this is known, or below it, on the way back."""
     if known is None:
-        return Norm(math.inf, named(layer))
-    return Norm(norm.bound * known.slope + (0.0 if back else known.offset), norm.lost)
+        return Norm(math.inf, named(layer), layer)
+    if norm.bound == math.inf:
+        return norm
+    if not back and known.offset == math.inf:
+        return Norm(math.inf, named(layer, OF_UNKNOWN_SIZE), layer)
+    bound = norm.bound * known.slope * (1.0 if back else known.steeper) + (0.0 if back else known.offset)
+    if max(norm.bound, bound) > LARGEST_NORM:
+        return Norm(math.inf, f"{named(layer)}{LARGE}", layer)
+    return Norm(bound, norm.lost, norm.layer)
 
 
-def clipped(norm: Norm, clip: float | None) -> Norm:
-    """The norm behind a clip, where there is one."""
-    return norm if clip is None or norm.bound <= clip else Norm(clip)
+def clipped(norm: Norm, layer: Any, name: str) -> Norm:
+    """The norm behind a clip of a Lipschitz layer, where there is one: one of more than `LARGEST_NORM` bounds none."""
+    clip = getattr(layer, name)
+    if clip is None or norm.bound <= min(clip, LARGEST_NORM):
+        return norm
+    return (
+        Norm(clip) if clip <= LARGEST_NORM else Norm(math.inf, f"{named(layer)}, by its {name}={clip:g}{LARGE}", layer)
+    )
 
 
 def added(norms: Sequence[Norm]) -> Norm:
     """The norm of a sum, at most."""
-    lost = next((norm.lost for norm in norms if norm.bound == math.inf), "")
-    return Norm(sum(norm.bound for norm in norms), lost)
+    lost = next((norm for norm in norms if norm.bound == math.inf), Norm(0.0))
+    return Norm(sum(norm.bound for norm in norms), lost.lost, lost.layer)
 
 
-def named(layer: Any) -> str:
-    """A layer as errors call it; with its activation, where it is lost for that one."""
+def named(layer: Any, of_known_slope: str = "") -> str:
+    """A layer as errors call it; with its activation, where it is lost for that one, of a known slope for this."""
     activation = getattr(layer, "activation", None) if type(layer) in (*LIPSCHITZ, keras.layers.Activation) else None
     why = ""
-    if activation is not None and known_slope(activation) is None:
+    if activation is not None and (of_known_slope or known_slope(activation) is None):
         name = getattr(activation, "__name__", type(activation).__name__)
-        why = f" by its activation {name!r}, whose slope is not known, or stated and enforced by nothing,"
+        reason = of_known_slope or "whose slope is not known, or stated and enforced by nothing"
+        why = f" by its activation {name!r}, {reason},"
     own = own_way(layer) if isinstance(layer, keras.layers.Layer) and is_container(layer) else []
     if own:
         why = f", with a {own[0]}() of its own beside its graph,"
@@ -275,13 +292,18 @@ def is_trained(step: Step) -> bool:
     return step.lipschitz and any(v.trainable for v in step.layer.variables)
 
 
+def lost_at(norm: Norm, layer: Any, verb: str, elsewhere: str) -> str:
+    """What lost a norm that a layer needs, and what it does to it: it may be the layer itself."""
+    return f"{norm.lost} {verb}" if norm.layer is layer else f"{norm.lost} {elsewhere} {verb}"
+
+
 def refuse_unbounded_input(layer: Any, reach: Norm) -> None:
     """Raises ValueError where nothing bounds the layer's input."""
     if reach.bound == math.inf:
         raise ValueError(
-            f"Lipschitz {named(layer)}: nothing bounds the norm of its input, since {reach.lost} below puts out records"
-            " of any norm, as far as is known. Give this layer, or the first Lipschitz layer, `input_clip`; a bias"
-            " below needs `bias_clip`."
+            f"Lipschitz layer {layer.name!r} ({type(layer).__name__}): nothing bounds the norm of its input, since"
+            f" {lost_at(reach, layer, 'puts out', 'below')} records of any norm, as far as is known. Give this"
+            " layer, or the first Lipschitz layer, `input_clip`; a bias below needs `bias_clip`."
         )
 
 
@@ -289,8 +311,8 @@ def refuse_unbounded_upstream(layer: Any, pull: Norm) -> None:
     """Raises ValueError where nothing bounds the layer's upstream gradient."""
     if pull.bound == math.inf:
         raise ValueError(
-            f"Lipschitz {named(layer)}: nothing bounds the norm of its upstream gradient, since {pull.lost} above"
-            " passes down gradients of any norm, as far as is known. Give this layer, or the last Lipschitz layer,"
-            " `upstream_clip`; between them use tfdp.layers.GroupSort, Flatten, ReLU, MaxPooling2D and other layers"
-            " that docs/lipschitz.md lists."
+            f"Lipschitz layer {layer.name!r} ({type(layer).__name__}): nothing bounds the norm of its upstream"
+            f" gradient, since {lost_at(pull, layer, 'passes down', 'above')} gradients of any norm, as far as is"
+            " known. Give this layer, or the last Lipschitz layer, `upstream_clip`; between them use"
+            " tfdp.layers.GroupSort, Flatten, ReLU, MaxPooling2D and other layers that docs/lipschitz.md lists."
         )

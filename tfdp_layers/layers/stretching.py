@@ -11,7 +11,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.activations import known_slope
+from tfdp_layers.activations import known_slope, rounded_at_zero, steeper_values
 from tfdp_layers.layers.base import size
 from tfdp_layers.layers.lipschitz import GroupSort, most_patches
 from tfdp_layers.rules.rows import ROUNDING
@@ -24,18 +24,23 @@ Shape = Sequence[int | None]
 class Stretch:
     """What a layer does to the norm of a record's tensor.
 
-    Guarantee: ||f(x)|| <= slope ||x|| + offset for each record, and the gradient that flows below has at most `slope`
-        times the norm of the one from above.
+    Guarantee: ||f(x)|| <= steeper slope ||x|| + offset for each record, and the gradient that flows below has at most
+        `slope` times the norm of the one from above: the one that TensorFlow computes, also where entries are equal,
+        or a function has a kink, for norms up to `LARGEST_NORM`. Where `offset` is infinite, that of f(x) is lost.
     """
 
     slope: float
     offset: float = 0.0
+    steeper: float = 1.0
 
     @classmethod
-    def rounded(cls, slope: float, offset: float = 0.0) -> "Stretch":
+    def rounded(cls, slope: float, offset: float = 0.0, steeper: float = 1.0) -> "Stretch":
         """Of a layer that computes in float32, some roundings for each entry."""
-        return cls(slope * (1.0 + ROUNDING), offset * (1.0 + ROUNDING))
+        return cls(slope * (1.0 + ROUNDING), offset * (1.0 + ROUNDING), steeper)
 
+
+LARGEST_NORM = 1e18
+"""Norms above it count as lost: kernels square entries for values and gradients, and float32 overflows."""
 
 KEPT = (kl.Flatten, kl.Reshape, kl.Permute, kl.Identity, kl.ZeroPadding2D, kl.Cropping2D, GroupSort)
 """Layers that move, pad or drop entries."""
@@ -60,7 +65,8 @@ def stretch(layer: Any, shapes: Sequence[Shape]) -> Stretch | None:
 
 
 def of_activation(activation: Any, shape: Shape) -> Stretch | None:
-    """How much an activation stretches: |f(x)| <= slope |x| + |f(0)|, entry by entry; None where it is not known.
+    """How much an activation stretches: |f(x)| <= slope |x| + |f(0)|, and what float32 adds to that, entry by entry;
+    of records of unknown size |f(x)| <= steeper slope |x| where f(0) is 0; None where it is not known.
 
     It is known of Keras' functions and of tempered sigmoids: nothing enforces the slope that another one states.
     """
@@ -69,11 +75,11 @@ def of_activation(activation: Any, shape: Shape) -> Stretch | None:
     slope = known_slope(activation)
     if slope is None:
         return None
-    at_zero = value_at_zero(activation)
-    entries = size(shape[1:])
-    if at_zero and entries is None:
-        return None
-    return Stretch.rounded(slope, at_zero * math.sqrt(entries or 0))
+    at_zero, entries = value_at_zero(activation), size(shape[1:])
+    if entries is None:
+        steeper = math.inf if at_zero else steeper_values(activation)
+        return Stretch.rounded(slope, math.inf) if steeper == math.inf else Stretch.rounded(slope, steeper=steeper)
+    return Stretch.rounded(slope, (at_zero + rounded_at_zero(activation)) * math.sqrt(entries))
 
 
 @functools.lru_cache(maxsize=128)

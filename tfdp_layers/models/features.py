@@ -20,7 +20,7 @@ from tfdp_layers.models.kept_features import file_for, writing
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.noise.cores import cores, on_gpus
 from tfdp_layers.proof import prove_rows
-from tfdp_layers.proof.outside import numbers_held, outside, refuse_debugging
+from tfdp_layers.proof.outside import numbers_held, outside, refuse_by_name
 from tfdp_layers.structure import held_by
 
 _PART = 32
@@ -170,7 +170,7 @@ def refuse_hidden(step: Any) -> None:
 def refuse_mixed(step: Any, x: np.ndarray) -> None:
     """Raises ValueError if a record's features depend on the records beside it, or may."""
     kind = outside(step.graph.get_operations())
-    refuse_debugging(kind)
+    refuse_by_name(kind)
     if kind is not None:
         raise ValueError(
             f"The prefix takes or keeps numbers outside of its inputs and weights, or may (operation {kind}): one"

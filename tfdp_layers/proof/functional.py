@@ -3,13 +3,16 @@
 A whitelist: that an operation is not marked as stateful does not say so. Some add into what they are given, in place,
 so that a variable or a constant changes (`InplaceAdd`, `ParallelConcat`); some work off calls of several steps or
 records together (`Batch`, `BatchFunction`); some read files, or keep what they are given (`ReadFile`, `DebugIdentity`,
-`CustomAggregator`); some run code that no graph shows (`MlirPassthroughOp`, `XlaCustomCall`). What TensorFlow or a
+`CustomAggregator`); some run code that no graph shows (`MlirPassthroughOp`, `XlaCustomCall`); some leave a part of
+their results as they find the memory (`unwritten`: functions as far as nothing reads that part). What TensorFlow or a
 library of operations of its own adds is none of these until somebody has looked at it.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+from tfdp_layers.proof.unwritten import reads_unwritten
 
 __all__ = ["CALLS", "FUNCTIONAL", "READS", "is_functional"]
 
@@ -118,8 +121,10 @@ _LOOKED_AT = FUNCTIONAL | CALLS
 
 
 def is_functional(operation: Any) -> bool:
-    """Whether an operation (`tf.Operation`) gives what its inputs and attributes say, and changes nothing.
+    """Whether an operation (`tf.Operation`) gives what its inputs and attributes say, as far as it is read, and changes
+    nothing.
 
     Of `CALLS` it says nothing of the functions that they call, and of a `FakeParam` not who reads it: see `untaken`.
     """
-    return operation.type in _LOOKED_AT and not operation.op_def.is_stateful
+    listed = operation.type in _LOOKED_AT and not operation.op_def.is_stateful
+    return listed and not reads_unwritten(operation)

@@ -18,6 +18,8 @@ _AXES = {
 }
 """How many of the last axes are worked on together."""
 _LINEAR = frozenset(types("MatrixBandPart"))
+_NOTHING_OF_NOTHING = frozenset(types("RFFT IRFFT RFFT2D IRFFT2D"))
+"""Where one of these axes is empty, a result of the length that is asked for is left as the kernel finds the memory."""
 
 
 @rule(*_AXES)
@@ -33,6 +35,8 @@ def of_last_axes(node: Node, inputs: Sequence[Any]) -> Value:
     front = len(shape) - count
     if value.axis >= front:
         raise MixedError(f"{node.type} across the records of the batch")
+    if node.type in _NOTHING_OF_NOTHING:
+        refuse_empty(node, inputs[1], shape[front:])
     results = []
     for i in range(len(node.operation.outputs)):
         rank = node.rank(i)
@@ -44,6 +48,15 @@ def of_last_axes(node: Node, inputs: Sequence[Any]) -> Value:
             Rows(own, batch=value.batch, axis=value.axis, outer=value.outer, inner=value.inner, within=within)
         )
     return results  # type: ignore[return-value]
+
+
+def refuse_empty(node: Node, length: Any, sizes: Sequence[Number | None]) -> None:
+    """Raises UnknownError where axes may be empty of which a transform of another length is asked for."""
+    if all(isinstance(n, int) and n > 0 for n in sizes):
+        return
+    if node.type.startswith("RFFT") and None not in sizes and length.entries == tuple(sizes):
+        return  # then the result is empty, too
+    raise UnknownError(f"{node.type} of an axis that may be empty, of which TensorFlow's kernel writes no result")
 
 
 def last_sizes(node: Node, inputs: Sequence[Any], count: int) -> Sequence[Number | None]:

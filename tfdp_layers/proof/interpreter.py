@@ -21,6 +21,7 @@ from tfdp_layers.proof.singles import of_one_record
 from tfdp_layers.proof.state import functions_of, wrote
 from tfdp_layers.proof.texts import clamped, of_pieces
 from tfdp_layers.proof.told import TOLD, not_shown
+from tfdp_layers.proof.unwritten import unwritten
 from tfdp_layers.proof.values import (
     Batch,
     Constant,
@@ -140,6 +141,8 @@ class Prover:
         kinds = {type(value) for value in inputs}
         if node.type in ANY_INPUT and not (Pieces in kinds and in_a_column(inputs)):
             return RULES[node.type](node, inputs)
+        if read := unwritten(node.operation):
+            raise UnknownError(f"{node.type}{read}")
         if not node.functional and node.type not in RULES:
             return self.without_rule(node, inputs)
         if equal_to_itself(node):

@@ -17,6 +17,7 @@ from tfdp_layers.proof.called import graph_named, graph_run
 from tfdp_layers.proof.functional import is_functional
 from tfdp_layers.proof.reads import holds_numbers, numbers_caught
 from tfdp_layers.proof.untaken import FAKE, reads_untaken
+from tfdp_layers.proof.unwritten import UNWRITTEN, unwritten
 from tfdp_layers.proof.values import UnknownError
 
 __all__ = [
@@ -27,7 +28,7 @@ __all__ = [
     "numbers_held",
     "outside",
     "random_states",
-    "refuse_debugging",
+    "refuse_by_name",
     "refuse_outside",
 ]
 
@@ -85,7 +86,7 @@ def outside(operations: Iterable[Any], left_out: Callable[[Any], bool] = lambda 
     listed = list(operations)
     try:
         called = with_called(listed, graph_run)
-        found = next((one.type for one in called if _is_outside(one) and not left_out(one)), None)
+        found = next((_described(one) for one in called if _is_outside(one) and not left_out(one)), None)
         return FAKE if found is None and reads_untaken(listed, called_by, graph_run) else found
     except UnknownError as error:
         return f"of {error}"
@@ -98,7 +99,7 @@ def refuse_outside(operations: Iterable[Any], who: str) -> None:
         who: what they are part of, to name it.
     """
     kind = outside(operations)
-    refuse_debugging(kind)
+    refuse_by_name(kind)
     if kind is not None:
         raise ValueError(
             f"{who} runs Python code (tf.py_function or tf.numpy_function), or takes or keeps numbers outside of"
@@ -125,8 +126,14 @@ def hidden_states(operations: Iterable[Any]) -> Iterator[Any]:
             yield from (drawn for drawn in with_called([one], graph_run) if drawn.type in _RANDOM)
 
 
-def refuse_debugging(kind: str | None) -> None:
-    """Raises ValueError where what `outside` found is TensorFlow's own debugging."""
+def refuse_by_name(kind: str | None) -> None:
+    """Raises ValueError where what `outside` found is TensorFlow's own debugging, or reads what a kernel leaves
+    unwritten (`unwritten`)."""
+    if kind is not None and UNWRITTEN in kind:
+        raise ValueError(
+            f"Memory that nothing wrote is read, by operation {kind}. Numbers of other records may stand there, so that"
+            " nothing is known of what a record shows. Change what reads it."
+        )
     if kind is not None and kind.startswith(_DEBUGGING):
         raise ValueError(
             f"TensorFlow's debugging is switched on for the whole program (operation {kind}). It looks at every number"
@@ -135,6 +142,11 @@ def refuse_debugging(kind: str | None) -> None:
             " tf.debugging.experimental.disable_dump_debug_info(). To look for NaN with it, train the same model on"
             " public or made-up data by Keras, without make_private."
         )
+
+
+def _described(operation: Any) -> str:
+    """The type of an operation; and what it is about it, where that is what is read of it."""
+    return f"{operation.type}{unwritten(operation)}"
 
 
 def _is_outside(operation: Any) -> bool:
