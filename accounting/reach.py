@@ -1,6 +1,9 @@
 """The reach of a guarantee, in words: what it covers, what it does not, and what it assumes."""
 
 from collections.abc import Collection
+from typing import Any
+
+from dp_accounting import NeighboringRelation
 
 from tfdp_layers.accounting.numeric_sparse import NumericSparse
 
@@ -12,8 +15,8 @@ _LATER = (
 )
 _ASSUMPTIONS = (
     "One record is one person; someone with several records is protected less.",
-    "The number of records and the batch size count as public, whether they were given or fit counted them: both stand"
-    " in this statement, and how many records there are is not hidden.",
+    "The number of records and the batch size count as public, whether they were given or counted, also of the records"
+    " of each metric: they stand in this statement. Which records a metric is over was not chosen by what they hold.",
     "Whether a record is among these was decided from it alone, or by chance that nobody knows: not by ranks, quotas,"
     " outlier tests or seeded shuffles of all records. And each was made of its own data alone.",
     "The initial weights are public, or their own privacy cost is in this ledger.",
@@ -29,10 +32,16 @@ _ASSUMPTIONS = (
 _UNIT_ASSUMPTIONS = (
     "The {unit} of each record is as the ids that training was given say, which mean the same {unit} in all that this"
     " ledger paid for; someone with several ids is protected less.",
-    "The number of {unit}s and the batch size, in {unit}s, count as public, whether they were given or fit counted"
-    " them: both stand in this statement, and how many {unit}s there are is not hidden.",
+    "The number of {unit}s and the batch size, in {unit}s, count as public, whether they were given or counted, also of"
+    " each metric: they stand in this statement. Which {unit}s a metric is over was not chosen by what they hold.",
     *_ASSUMPTIONS[2:],
 )
+_ONE_NUMBER = (
+    "The neighbours of a training have one batch size and one number of {unit}s: these set the rate of its draws, and"
+    " divide its sums. Where the number was counted, epsilon hides what a {unit} holds, as beside an empty one; that"
+    " the {unit} is there at all, only where the number was given (examples=) and does not depend on it."
+)
+"""Of add-or-remove: of n - 1 in the place of n, rate and divisor differ as well. (An owner's records are emptied.)"""
 _PARTS = (
     "A part of a {unit} is hidden less than the whole: whether one of its records is there, or what it holds, is"
     " protected only as two whole {unit}s are."
@@ -96,15 +105,19 @@ def covered(unit: str, purposes: Collection[str]) -> str:
     return _COVERED + "".join(_MORE[one] for one in _MORE if one in purposes) + _COMPUTED
 
 
-def assumptions(unit: str, word: str, purposes: Collection[str], replaced: bool) -> tuple[str, ...]:
+def assumptions(unit: str, word: str, purposes: Collection[str], relation: Any) -> tuple[str, ...]:
     """What it assumes.
 
     Args:
         word: what one of those is called who are protected.
-        replaced: whether neighbouring data sets differ by what one of them holds, not by one more.
+        relation: between neighbouring data sets, of dp-accounting.
     """
-    found = tuple(text.replace("{unit}", word) for text in _ASSUMED.get(unit, _ASSUMPTIONS))
-    found += (_PARTS.replace("{unit}", word),) * (unit == "unit" and not replaced)
+    found = _ASSUMED.get(unit, _ASSUMPTIONS)
+    added = relation is NeighboringRelation.ADD_OR_REMOVE_ONE and unit in ("record", "unit")
+    trained = not {"step", "selection"}.isdisjoint(purposes)
+    found = (*found[:2], *(_ONE_NUMBER,) * (added and trained), *found[2:])
+    found += (_PARTS,) * (unit == "unit" and relation is not NeighboringRelation.REPLACE_ONE)
+    found = tuple(text.replace("{unit}", word) for text in found)
     return found + (_METRIC_ASSUMPTION,) * ("metric" in purposes) + (_SEARCH_ASSUMPTION,) * ("selection" in purposes)
 
 

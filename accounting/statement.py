@@ -162,7 +162,7 @@ class Statement(Shown):
             steps=ledger.updates,
             releases=stated(entries, word),
             covered=covered(kind, purposes),
-            assumptions=assumptions(kind, word, purposes, spent.relation is NeighboringRelation.REPLACE_ONE),
+            assumptions=assumptions(kind, word, purposes, spent.relation),
             exclusions=exclusions(kind, purposes),
             void=_void(entries, float(spent)),
             notes=(
@@ -304,7 +304,10 @@ def _most(entries: list[Entry]) -> int:
 
 
 def _people(entries: list[Entry]) -> int:
-    """The most that something was released of, of what is protected: records, units or owners; 0 if not known."""
+    """The most that ONE thing was released of, of what is protected: records, units or owners; 0 if not known.
+
+    Several may be of different ones, and no ledger knows: what is said of this number is said of one release.
+    """
     owned = [one.owners for entry in entries for one in records_released(entry.release) if one.unit == "owner"]
     return (max(owned) if all(owned) else 0) if owned else _most(entries)
 

@@ -89,7 +89,8 @@ def meaning(epsilon: float, delta: float, unit: str = "record", most: int = 0) -
     """What the two numbers promise.
 
     Args:
-        most: how many units there are; 0 where their number says nothing about delta, which is left out then.
+        most: how many units the largest release was of; 0 where their number says nothing about delta, which is left
+            out then. Where releases are of different ones there are more.
     """
     if not math.isfinite(epsilon):
         return "no bound on what the output reveals about a record"
@@ -104,7 +105,7 @@ def meaning(epsilon: float, delta: float, unit: str = "record", most: int = 0) -
         chance = rounded_up(100.0 * min(1.0, most * delta) * (1.0 - 1e-12))  # 60, not 60.01, of 60000 times 1e-5
         text += (
             f". Delta is at worst as if each {unit}'s data were shown outright with that probability: those of any of"
-            f" {most} {unit}s with {chance}% at most"
+            f" the {most} {unit}s of one release with {chance}% at most"
         )
     return text
 

@@ -54,7 +54,7 @@ def train(x: np.ndarray, y: np.ndarray, classes: int, seed: int) -> tfdp.Private
     clip = FLAGS.gradient_clip if FLAGS.gradient_clip == "automatic" else float(FLAGS.gradient_clip)
     sampling = tfdp.sampling.Poisson(FLAGS.batch_size)
     centering = tfdp.layers.DPCentering(noise_multiplier=30.0, l2_norm_clip=x.shape[1] ** 0.5)
-    centering.adapt(x, sampling)
+    centering.adapt(x, sampling, len(x))  # a published data set: its number is public
     head = tfdp.layers.ClippedDense(classes, gradient_clip=clip, kernel_initializer="zeros")
     model = tfdp.PrivateSequential([keras.Input(x.shape[1:]), centering, head])
     descent = keras.optimizers.SGD(FLAGS.learning_rate, momentum=0.9, use_ema=True, ema_momentum=0.9)

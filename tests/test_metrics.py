@@ -54,7 +54,7 @@ def test_the_noise_on_the_mean_is_as_stated():
     sample = [tfdp.release_metric(HITS, ledger, stddev=0.02, name="accuracy") - 0.75 for _ in range(2000)]
     assert_normal(sample, 0.02)
     (entry,) = ledger.entries
-    assert (entry.steps, entry.release.noise_multiplier) == (2000, pytest.approx(0.02 * 100 / 0.5))
+    assert (entry.steps, entry.release.noise_multiplier) == (2000, pytest.approx(0.02 * 100))
     assert f"{entry.steps} times the metric 'accuracy'" in " ".join(str(Statement.from_ledger(ledger, 1e-5)).split())
 
 
@@ -112,7 +112,7 @@ def test_a_spent_budget_releases_nothing():
 
     def endless():
         while True:
-            tfdp.release_metric(HITS, ledger, stddev=0.02, noise_source=source)
+            tfdp.release_metric(HITS, ledger, stddev=0.02, examples=100, noise_source=source)
 
     with pytest.raises(BudgetExhausted, match="'d'"):
         endless()

@@ -10,6 +10,7 @@ from dp_accounting import NeighboringRelation
 
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.accounting.charging import charge, check_ledger
+from tfdp_layers.batches.chosen import remember_group, warn_of_chosen
 from tfdp_layers.batches.extremes import warn_of_extremes
 from tfdp_layers.batches.whose import whose_of
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
@@ -37,9 +38,24 @@ def release_metric(
 
     Formal guarantee: the released number is one Gaussian mechanism on all records, composed with everything else in the
     ledger, under the ledger's neighbouring relation (add-or-remove for an empty one) and for its unit. Each number is
-    clipped to [lower, upper] and the middle of the range is subtracted, so that a record moves the sum by at most half
-    the range whatever it holds; the noise on the sum is `stddev * examples`. The mean is over the DECLARED number of
-    records. NaN counts as the middle. The result is not clipped: it may lie beyond the range.
+    clipped to [lower, upper], NaN counts as the middle, and the noise on the mean has the deviation `stddev`. The
+    result is not clipped: it may lie beyond the range.
+    Derivation: with h half of the range, each number less the middle of the range lies in [-h, h], whatever a record
+    holds. The mean of n is their sum over n. With `examples`, which is public, n is the same in both neighbouring data
+    sets: one record more or less, or one emptied, moves the mean by at most h / n, attained by every record at an end.
+    Where n was counted it is a function of the records: with m the mean of the n - 1 others and c the record,
+    |(c + (n - 1) m) / n - m| = |c - m| / n <= 2 h / n, attained by a record at one end and all others at the other; so
+    the whole range is charged, twice as much. (The neighbour of n - 1 records has the same noise, and states the larger
+    2 h / (n - 1): both state enough.) Data sets that differ in what a record holds have the same n: by 2 h / n where it
+    is replaced by any other, by h / n where it is emptied or an owner's records are. All of it holds of units, whose
+    own means lie in [-h, h] as well.
+
+    So name `examples` where the number is public (a published one, a quota, what a contract says): it halves the noise
+    that the same epsilon needs. Where it is not, leave it out: a number that was counted is no public one. Statements
+    show it either way, without noise ("a mean over 14 units"). So never choose the records of a mean by what they hold
+    (`hit[y == 1]`: their number tells who is among them). Release (hit & chosen) and chosen, each over all records, and
+    divide the one by the other. Where the same ledger released a metric of more units before, that brings a warning;
+    without ids nothing can be told.
 
     Args:
         values: numbers or booleans (records,), each computed from its own record and from what was released before,
@@ -48,10 +64,12 @@ def release_metric(
         stddev: of the noise on the mean, in the metric's units: 0.005 leaves an accuracy good to about one percent.
         lower, upper: public bounds that do not depend on the data; larger values (of a loss, say) are clipped. Ends
             that are exactly the smallest or largest value, of one record alone, bring a warning.
-        examples: the declared, public number of records, or of units; the length of the values if left out.
+        examples: the declared, public number of records, or of units, by which the sum is divided. They are counted if
+            it is left out, and a record is charged with twice as much under add-or-remove.
         unit_ids: (records,), for a ledger that protects units: the mean is over units, of each one's own mean.
         owners, records_per_owner: as `fit` takes them, for a ledger that protects owners: the mean is over records, and
-            the k of one owner move their sum by at most k times half the range, as they are charged.
+            the k of one owner move their sum by at most k times half the range, as they are charged. (Their number is
+            public.)
         name: of the metric, for the statement.
         noise_source: as in `tfdp.optimizers`.
 
@@ -67,24 +85,41 @@ def release_metric(
     warn_of_extremes(one_each(values)[:, np.newaxis], lower, upper, unit_ids)
     if whose.units is not None:
         numbers = whose.units.means(numbers)
-    declared = len(numbers) if examples is None else examples
-    number = isinstance(stddev, int | float | np.number) and not isinstance(stddev, bool)
-    if not number or not _LEAST <= stddev <= _MOST:
-        raise ValueError(
-            f"stddev, the noise on the mean, must be a number from {_LEAST} to {_MOST}. Received:"
-            f" stddev={stddev!r}. Without noise a metric has no guarantee."
-        )
+    examples = Counted(len(numbers)) if examples is None else examples
+    counted = isinstance(examples, Counted)
+    declared = int(examples) if counted else examples
+    _check_noise(stddev)
     source = as_noise_source(noise_source)
     sampling = whole_draw(ledger, declared, len(numbers))
     total_stddev = float(stddev) * declared
-    bound, stated = (upper - lower) / 2.0, whose.stated(ledger.secret)
+    bound, stated = most_moved(lower, upper, sampling, whose.unit, counted), whose.stated(ledger.secret)
     release = metric_release(name, bound, total_stddev, sampling, source, stated)
+    group = None if whose.units is None else warn_of_chosen(ledger, whose.units.names, counted)
     token = charge(ledger, release)
+    remember_group(ledger, group)
     # math.fsum: a sum rounded once, so that rounding moves it by no more than a record's share of 2^-53 of all.
     total = tf.constant(math.fsum(numbers), tf.float64)
     noisy = float(add_noise(source, [total], source.widened([total_stddev], total_stddev / bound, 1))[0])
     ledger.settle(token, 1)
     return (lower + upper) / 2.0 + noisy / declared
+
+
+class Counted(int):
+    """A number of records, or of units, that was counted from the private ones: see `release_metric`."""
+
+
+def most_moved(lower: float, upper: float, sampling: Sampling, unit: str, counted: bool) -> float:
+    """How far one record moves the sum, as it is charged: half the range, or all of it where it changes the divisor.
+
+    See `release_metric`, which derives it. (What replaces a record is charged with twice as much by its sampling; that
+    an owner's records are there is public, and they are emptied, not removed.)
+    """
+    return upper - lower if counted and one_more(sampling, unit) else (upper - lower) / 2.0
+
+
+def one_more(sampling: Sampling, unit: str) -> bool:
+    """Whether of two neighbouring data sets one holds a record, or unit, more: then a count of them is private."""
+    return unit != "owner" and sampling.relation is NeighboringRelation.ADD_OR_REMOVE_ONE
 
 
 def metric_release(
@@ -113,6 +148,15 @@ def whole_draw(ledger: Ledger, examples: int, rows: int) -> Sampling:
     sampling = drawing_all(ledger.relation or NeighboringRelation.ADD_OR_REMOVE_ONE, examples)
     sampling.draws(examples, np.random.default_rng(), rows=rows)  # draws nothing; checks the numbers
     return sampling
+
+
+def _check_noise(stddev: Any) -> None:
+    number = isinstance(stddev, int | float | np.number) and not isinstance(stddev, bool)
+    if not number or not _LEAST <= stddev <= _MOST:
+        raise ValueError(
+            f"stddev, the noise on the mean, must be a number from {_LEAST} to {_MOST}. Received:"
+            f" stddev={stddev!r}. Without noise a metric has no guarantee."
+        )
 
 
 def _range(lower: Any, upper: Any) -> tuple[float, float]:

@@ -137,7 +137,7 @@ def test_the_sum_is_by_the_clip_that_is_charged(monkeypatch: pytest.MonkeyPatch)
     with warnings.catch_warnings():
         warnings.simplefilter("always")
         monkeypatch.setattr(warnings, "showwarning", looser)
-        layer.adapt(1e3 * np.repeat(X, 2, axis=0))
+        layer.adapt(1e3 * np.repeat(X, 2, axis=0), examples=2 * len(X))
     assert layer.l2_norm_clip == 1e3  # it was shown
     assert np.linalg.norm(kept[0][0]) <= 2 * len(X) * CLIP
     assert kept[0][1] == [pytest.approx(0.7 * CLIP)]

@@ -22,12 +22,15 @@ from tfdp_layers.batches.records import arrays, checked_sampling
 from tfdp_layers.batches.whose import whose_of
 from tfdp_layers.instances import refuse_own_code
 from tfdp_layers.layers.carried import charge_what_is_kept
+from tfdp_layers.metrics import one_more
 from tfdp_layers.noise import NoiseSource, add_noise, as_noise_source
 from tfdp_layers.rules.rows import check_bound
 from tfdp_layers.sampling import Poisson, Sampling, drawing_all
 from tfdp_layers.structure import KerasMixin, held_by
 
 _ROWS = 4096
+_COUNTED = 0.5
+"""Of the bound: what each record adds to the count. More is noise on the sums, less is noise on the count."""
 Kind = TypeVar("Kind", bound=type)
 
 
@@ -51,6 +54,13 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
     joins the ledger of every private model that uses the layer, by whatever name or copy: a model whose layer was
     adapted without a record of it refuses to train and to state an epsilon. Adapting twice costs twice.
 
+    Derivation: one record moves `total` by at most B, its `sensitivity`. A number that was counted is a function of the
+    records, so that by add-or-remove no mean may be divided by it: of n and n - 1 records it would move by up to
+    2 B / n. So where the number is not declared, B / 2 for each record is one more entry of the sum, which then moves
+    by at most sqrt(B^2 + B^2 / 4) = 1.118 B, attained where B is; the noise is that much larger, of the same noise
+    multiplier, and the mean is divided by the noisy number. A declared number is the same in both, as a counted one is
+    where neighbours differ in what a record holds: dividing by it is post-processing.
+
     A layer of this kind defines `check_shape`, `total`, `sensitivity` and `use`, beside what Keras asks for.
 
     Args: as in `DPPCA`.
@@ -58,6 +68,9 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
 
     group = ""
     """How the ledger calls what is released."""
+
+    divides = True
+    """Whether `use` depends on the number of records."""
 
     def __init__(self, noise_multiplier: float, *, noise_source: str | NoiseSource = "default", **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -113,7 +126,9 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
             sampling: how the model's `fit` draws, `tfdp.sampling.FixedSize(256)` say: the cost is stated under its
                 neighbouring relation, and a ledger holds one. Each record is used once here whatever it is. Default:
                 Poisson sampling, add or remove one record, as in `fit`.
-            examples: the declared, public number of records, or of units; that of the array if left out.
+            examples: the declared, public number of records, or of units. If it is left out they are counted, and by
+                add-or-remove the mean is divided by a noisy number: the sums get 1.118 times the noise, and the mean of
+                n is off by its own size times 2.24 noise_multiplier / n (a standard deviation) as well.
             unit_ids: (records,), where the ledger of the model protects units, as `fit` with `unit_ids` makes it: of
                 each unit one record enters, chosen at random, so that a unit moves the sum as one record does.
             owners, records_per_owner: as `fit` takes them, where the ledger of the model protects owners: all records
@@ -133,10 +148,10 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         self.warn_of(data, unit_ids)
         whose = whose_of(len(data), unit_ids, owners, records_per_owner, ("data", given))
         stated = whose.stated(self._secret(), sample_of([np.asarray(data)]) if whose.grouped else None)
-        records = footprint_of([given], [np.asarray(data)])
+        records = footprint_of([given], [np.asarray(data)], people=whose.people)
         data = whose.entering(data)
         with self._paid.alone:
-            self._release(data, sampling, len(data) if examples is None else examples, stated, records)
+            self._release(data, sampling, examples, stated, records)
 
     def _secret(self) -> str:
         """That of the ledger of a model that uses the layer, so that its `fit` knows the units again; or its own."""
@@ -158,20 +173,23 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         """The most that one record moves `total` in the L2 norm, whatever it holds."""
         raise NotImplementedError
 
-    def use(self, released: np.ndarray, count: int) -> None:
-        """Sets the weights from the noisy `total` over `count` records, which is a declared number."""
+    def use(self, released: np.ndarray, count: float, stddev: float) -> None:
+        """Sets the weights from the noisy `total` over `count` records, a declared or noisy number; noise `stddev`."""
         raise NotImplementedError
 
     def _release(
-        self, data: Any, sampling: Sampling | None, declared: int, stated: dict[str, Any], records: Footprint
+        self, data: Any, sampling: Sampling | None, examples: int | None, stated: dict[str, Any], records: Footprint
     ) -> None:
-        stddev = self.noise_multiplier * self.sensitivity
+        sampling = Poisson(1) if sampling is None else checked_sampling(sampling)
+        own, counted = self.sensitivity, examples is None and self.divides and one_more(sampling, stated["unit"])
+        share, declared = own * _COUNTED * counted, len(data) if examples is None else examples
+        bound = math.hypot(own, share)
+        stddev = self.noise_multiplier * bound
         self.noise_source.rekey()
         source: dict[str, Any] = {"seeded": self.noise_source.seeded, "generator": self.noise_source.generator}
-        sampling = Poisson(1) if sampling is None else sampling
-        release = whole_data(self.group, self.sensitivity, stddev, sampling, declared, **stated, **source)
+        release = whole_data(self.group, bound, stddev, sampling, declared, **stated, **source)
         ledger = self._paid.ledger
-        total = self.total(data)  # by what is charged: warnings are shown by code of the caller, which may change it
+        total = self._summed(data, share)  # by what is charged: code of the caller that shows warnings may change it
         for account in self._paid.users:  # before anything is reserved: a reservation, taken back, keeps its unit
             check_ledger(account.ledger)
             account.ledger.check(release)
@@ -187,11 +205,19 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
         stddevs = self.noise_source.widened([stddev], self.noise_multiplier, math.prod(total.shape))
         (released,) = add_noise(self.noise_source, [total], stddevs)
         self.receipt.assign([*np.frombuffer(bytes.fromhex(entry.uid), np.int32), entry.steps])
-        self.use(np.asarray(released), declared)
+        sums, count = np.asarray(released), float(declared)
+        if share:
+            sums, count = sums[:-1], max(1.0, float(sums[-1]) / share)
+        self.use(sums, count, stddev)
         ledger.settle(token, 1)
         remember(ledger, map(held_by, self.weights))
         leave(map(held_by, self.weights))
         leave_elsewhere(map(held_by, self.weights))
+
+    def _summed(self, data: Any, share: float) -> tf.Tensor:
+        """`total`, and behind it the number of records times `share`, where that is not 0."""
+        total = self.total(data)
+        return tf.concat([total, tf.constant([share * len(data)], tf.float64)], 0) if share else total
 
     @property
     def adapted(self) -> bool:

@@ -27,8 +27,11 @@ class DPCentering(NormClipped):
     Derivation: each record is scaled to L2 norm at most C and what is released is their sum plus noise of standard
     deviation noise_multiplier * C on each number: adding or removing a record, or replacing it by an empty one, moves
     the sum by at most C, attained by every record of norm C. (Replacing a record is accounted with 2 C.) The division
-    by the declared number of records, which is public, is post-processing. A record with a NaN or an infinity counts as
-    zero. The noise on the mean of n records has standard deviation noise_multiplier * C / n on each number.
+    by the declared number of records, which is public, is post-processing; where `adapt` counts them by itself, a noisy
+    number is released beside the sum (see `adapt`). A record with a NaN or an infinity counts as zero. The noise on the
+    mean of n records has standard deviation noise_multiplier * C / n on each number. With a noisy n that of the sums is
+    1.118 times as large, and the mean is off by a part of itself as well, of standard deviation
+    2.24 noise_multiplier / n.
 
     Shapes: (batch, ...), unchanged.
     Args:
@@ -70,7 +73,7 @@ class DPCentering(NormClipped):
     def sensitivity(self) -> float:
         return self.l2_norm_clip
 
-    def use(self, released: np.ndarray, count: int) -> None:
+    def use(self, released: np.ndarray, count: float, stddev: float) -> None:
         self.mean.assign(np.reshape(released / count, self.mean.shape))
 
     def plain(self) -> Any:

@@ -49,6 +49,7 @@ class DPPCA(NormClipped):
     """
 
     group = "DP-PCA second moments"
+    divides = False
 
     def __init__(
         self,
@@ -92,7 +93,7 @@ class DPPCA(NormClipped):
     def sensitivity(self) -> float:
         return self.l2_norm_clip**2
 
-    def use(self, released: np.ndarray, count: int) -> None:
+    def use(self, released: np.ndarray, count: float, stddev: float) -> None:
         self.projection.assign(leading_eigenvectors(released, self.projection.shape[0], self.components))
 
     def plain(self) -> Any:

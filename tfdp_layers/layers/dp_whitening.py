@@ -36,8 +36,8 @@ class DPWhitening(NormClipped):
     C^2. What is released is the vector w of the diagonal of their sum and of sqrt(2) times its entries above it, for
     which ||w(M)||_2 = ||M||_F <= C^2: adding or removing a record, or replacing it by an empty one, moves w by at most
     C^2, attained by every record with ||M||_F >= C^2. (Replacing a record is accounted with 2 C^2.) All the rest is
-    post-processing, and uses the number of records only as it is declared. A record with a NaN or an infinity counts as
-    zero.
+    post-processing, and uses the number of records only as it is declared: where `adapt` counts them by itself, a noisy
+    number is released beside the moments (see `adapt`). A record with a NaN or an infinity counts as zero.
 
     Shapes: (batch, ..., channels), unchanged; all axes between are positions.
     Args:
@@ -103,9 +103,9 @@ class DPWhitening(NormClipped):
     def sensitivity(self) -> float:
         return self.l2_norm_clip**2
 
-    def use(self, released: np.ndarray, count: int) -> None:
+    def use(self, released: np.ndarray, count: float, stddev: float) -> None:
         channels = self.whitener.shape[0]
-        edge = self.noise_multiplier * self.sensitivity * math.sqrt(2.0 * channels)
+        edge = stddev * math.sqrt(2.0 * channels)
         self.whitener.assign(whitener_of(matrix_of(released, channels) / count, edge / count, self.damping))
 
     def plain(self) -> Any:

@@ -36,10 +36,14 @@ class PrivateNormalization(AdaptedLayer):
     positions is a convex combination of such vectors, of no larger norm. So adding or removing a record, or replacing
     it by an empty one, moves the sum by at most sqrt(2 d), attained by every record at the ends of all ranges.
     (Replacing a record is accounted with twice that.) NaN counts as the middle of the range, an infinity as its end.
-    Mean and variance follow by post-processing, with the declared number n of records: mean t = S_1 / n and mean t^2 =
-    (S_2 / n + 1) / 2. A variance below its own noise tells nothing, and is replaced by that noise's deviation.
+    Mean and variance follow by post-processing, with the declared number n of records, or with a noisy one that is
+    released beside the sums where `adapt` counts them by itself: mean t = S_1 / n and mean t^2 = (S_2 / n + 1) / 2. A
+    variance below its own noise tells nothing, and is replaced by that noise's deviation; none is larger than h^2, as
+    that of no numbers in the range is.
 
-    The noise on a feature's mean has standard deviation noise_multiplier * sqrt(2 d) * h / n.
+    The noise on a feature's mean has standard deviation noise_multiplier * sqrt(2 d) * h / n. With a noisy n that of
+    the sums is 1.118 times as large, and the mean's distance from the middle is off by a part of itself as well, of
+    standard deviation 2.24 noise_multiplier / n (see `adapt`).
 
     Shapes: (batch, ..., features), unchanged.
     Args:
@@ -106,14 +110,14 @@ class PrivateNormalization(AdaptedLayer):
     def sensitivity(self) -> float:
         return math.sqrt(2.0 * self.mean.shape[0]) * (1.0 + _MARGIN)
 
-    def use(self, released: np.ndarray, count: int) -> None:
+    def use(self, released: np.ndarray, count: float, stddev: float) -> None:
         middle, half = self._ranges()
         first, second = np.split(released / count, 2)
         mean, square = np.clip(first, -1.0, 1.0), np.clip((second + 1.0) / 2.0, 0.0, 1.0)
-        noise = self.noise_multiplier * self.sensitivity / count
+        noise = stddev / count
         least = np.maximum(noise * np.sqrt(0.25 + 4.0 * mean**2), _SMALLEST)
         self.mean.assign(middle + half * mean)
-        self.variance.assign(np.maximum(square - mean**2, least) * half**2)
+        self.variance.assign(np.clip(square - mean**2, np.minimum(least, 1.0), 1.0) * half**2)
 
     def _ranges(self) -> tuple[np.ndarray, np.ndarray]:
         """Middle and half of each feature's range, (features,)."""

@@ -1,5 +1,6 @@
 """Constants of a model that are statistics of the very records that it is trained on."""
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,8 +18,11 @@ __all__ = ["warn_of_statistics"]
 _EXACT = 1e-5
 """Of a standard deviation, or of a share: constants from elsewhere miss by about one over the square root of the number
 of records."""
+_CLOSE = 0.015
+"""Of such a miss: one constant in a hundred from elsewhere comes so close, a mean and its variance one in thousands."""
+_SINGLE, _LARGEST = 1e-6, 1 << 26
 _FEWEST, _ROWS = 20, 256
-_FEW, _LEVELS, _ROUND = 3, 64, 100
+_FEW, _LEVELS, _ROUND, _UNEVEN = 3, 64, 100, 0.01
 
 
 def warn_of_statistics(
@@ -26,10 +30,12 @@ def warn_of_statistics(
 ) -> None:
     """Warns where a normalisation has these records' own mean and variance, or an output's bias their class shares.
 
+    Or where a `Discretization` has boundaries with equal shares of a column of theirs between them.
+
     So it does where a lookup layer has their own words: see `warn_of_vocabularies`.
     Nothing is said of what is known without looking at records: a bias whose entries are all equal, shares that
     somebody chose (as many of each class, round ones), and columns of a design (3 values or fewer, as many of each
-    level, round mean and variance); nor of biases inside of the model.
+    level, steps of one size, round mean and variance); nor of biases inside of the model.
 
     Args:
         inputs, labels: the arrays of x and y, (records, ...); none where they are not looked at.
@@ -42,6 +48,9 @@ def warn_of_statistics(
         if isinstance(own, keras.layers.Normalization) and _normalises(own, inputs):
             what = "mean and variance are those of these records"
             fix = "Take constants from elsewhere, or pay for them: tfdp.layers.PrivateNormalization (docs/data.md)"
+        elif isinstance(own, keras.layers.Discretization) and _cuts_evenly(own, inputs):
+            what = "boundaries are quantiles of these records"
+            fix = "Take public ones (18.5, 25, 30), or pay for them: tfdp.preprocessing.quantiles (docs/data.md)"
         elif bias is not None and any(_log_odds(bias, one) for one in labels):
             what = "bias holds the log odds of the classes of these records"
             fix = f"Let it begin at 0, or pay for a share before fit: {share}"
@@ -88,13 +97,57 @@ def _normalises(layer: Any, inputs: Sequence[np.ndarray]) -> bool:
             count = 1 if axes is None else int(np.prod([array.shape[k] for k in range(array.ndim) if k not in axes]))
             if count == len(mean) == len(variance):
                 found, spread = _moments(array, axes)
-                near = np.abs(found - mean) <= _EXACT * np.sqrt(spread + 1e-300)
-                exact = near.all() and (np.abs(spread - variance) <= 2.0 * _EXACT * spread).all()
+                exact = _estimated(mean, variance, found, spread, array.size // count)
+                exact = exact or _computed_so(mean, variance, array, axes)
                 round_ = np.all([np.abs(_ROUND * one - np.rint(_ROUND * one)) < 1e-3 for one in (mean, variance)], 0)
                 own = (spread > 0.0) & ~round_
                 if exact and any(not _designed(_part(array, axes, place)) for place in np.flatnonzero(own).tolist()):
                     return True
     return False
+
+
+def _cuts_evenly(layer: Any, inputs: Sequence[np.ndarray]) -> bool:
+    """Whether boundaries, most of them of five digits or more, have equal shares of a column between them, exactly."""
+    given = getattr(layer, "bin_boundaries", None)
+    cuts = np.asarray([] if given is None else given, np.float64).ravel()
+    cuts = cuts[np.isfinite(cuts)]
+    if len(cuts) < _FEW or sum(abs(one - float(f"{one:.4g}")) > _SINGLE * abs(one) for one in cuts) * 2 < len(cuts):
+        return False
+    shares = np.arange(1, len(cuts) + 1) / (len(cuts) + 1.0)
+    for array in inputs:
+        if len(array) < _FEWEST or array.dtype.kind not in "iuf" or array.size > _LARGEST:
+            continue
+        flat = array.reshape(len(array), -1)
+        for column in (*flat.T[:_LEVELS], flat.ravel()):
+            if abs(np.mean(column <= cuts[0]) - shares[0]) <= 2.0 / len(column):
+                found = np.quantile(column.astype(np.float64), shares)
+                if (np.abs(found - cuts) <= _SINGLE * np.abs(found)).all() and not _designed(column):
+                    return True
+    return False
+
+
+def _estimated(mean: np.ndarray, variance: np.ndarray, found: np.ndarray, spread: np.ndarray, number: int) -> bool:
+    """Whether these are the mean and variance of so many numbers: divided by their number or one less, rounded or not.
+
+    A sample of the same people misses the mean by about sqrt(spread / number), the variance by sqrt(2 / number) of it.
+    """
+    close = max(_EXACT, _CLOSE / math.sqrt(number))
+    if not (np.abs(found - mean) <= close * np.sqrt(spread + 1e-300)).all():
+        return False
+    close = max(2.0 * _EXACT, math.sqrt(2.0) * close)
+    return any((np.abs(one - variance) <= close * one).all() for one in (spread, spread * number / (number - 1)))
+
+
+def _computed_so(mean: np.ndarray, variance: np.ndarray, array: np.ndarray, axes: tuple[int, ...] | None) -> bool:
+    """Whether NumPy gives these of single precision, whose sums over many rows are off by more than a sample's."""
+    if array.dtype != np.float32 or array.size > _LARGEST:
+        return False
+    own = np.ravel(array.mean(axes))
+    with np.errstate(all="ignore"):
+        if not (np.abs(own - mean) <= _SINGLE * np.abs(own)).all():
+            return False
+        found = [np.ravel(array.var(axes, ddof=less)) for less in (0, 1)]
+        return any((np.abs(spread - variance) <= _SINGLE * spread).all() for spread in found)
 
 
 def _part(array: np.ndarray, axes: tuple[int, ...] | None, place: int) -> np.ndarray:
@@ -106,10 +159,12 @@ def _part(array: np.ndarray, axes: tuple[int, ...] | None, place: int) -> np.nda
 
 
 def _designed(column: np.ndarray) -> bool:
-    """Whether a column holds 3 values or fewer, or a few, whose shares somebody chose."""
-    if len(np.unique(column[:_ROWS])) > _LEVELS:
-        return False
-    counts = np.unique(column, return_counts=True)[1]
+    """Whether a column holds 3 values or fewer, a few whose shares somebody chose, or a grid, each step as often."""
+    levels, counts = np.unique(column, return_counts=True)
+    if len(levels) >= _FEWEST and counts.min() == counts.max():
+        steps = np.diff(levels.astype(np.float64))
+        if np.ptp(steps) <= _UNEVEN * steps.mean():
+            return True
     return len(counts) <= _FEW or (len(counts) <= _LEVELS and by_design(counts))
 
 

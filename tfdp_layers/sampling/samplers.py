@@ -264,7 +264,11 @@ _KINDS: dict[str, type[Sampling]] = {cls.kind: cls for cls in (Poisson, Truncate
 
 
 def drawing_all(relation: NeighboringRelation, examples: int) -> Sampling:
-    """The sampling that draws every record, once, for what is released of all of them under this relation."""
+    """The sampling that draws every record, once, for what is released of all of them under this relation.
+
+    Raises: ValueError unless `examples` is a whole number, 1 or more.
+    """
+    examples = whole_number("examples, the number of records (or units),", examples, minimum=1)
     kinds: dict[NeighboringRelation, type[Sampling]] = {
         NeighboringRelation.ADD_OR_REMOVE_ONE: Poisson,
         NeighboringRelation.REPLACE_ONE: FixedSize,

@@ -8,7 +8,7 @@ from tfdp_layers.accounting.selection import Part
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.whose import Whose, whose_of
 from tfdp_layers.instances import refuse_own_code
-from tfdp_layers.metrics import metric_release, one_each, release_metric, whole_draw
+from tfdp_layers.metrics import Counted, metric_release, most_moved, one_each, release_metric, whole_draw
 from tfdp_layers.models.looking import choosing
 from tfdp_layers.noise import NoiseSource, as_noise_source
 from tfdp_layers.sampling import drawing_all
@@ -33,7 +33,8 @@ class NoisyMean:
         lower, upper, noise_source: as in `tfdp.release_metric`.
         unit_ids, owners, records_per_owner: as there, for a `fit` that got them.
         examples: the declared, public number of records, or of units, that `values` is of; that of the training if left
-            out. Held-out records have a number of their own, by which their mean is divided.
+            out, which is taken as counted, so that a record is charged with twice as much: see `tfdp.release_metric`.
+            Held-out records have a number of their own, by which their mean is divided.
     """
 
     values: Callable[[Any], Any]
@@ -64,15 +65,15 @@ class NoisyMean:
 
     def part(self, batches: Batches, secret: str = "") -> Part:
         """What it costs a trial on these records; `secret` is that of the ledger that pays for it."""
-        examples = self._examples(batches.examples)
-        stated = self._whose().stated(secret)
+        examples, whose = self._examples(batches.examples), self._whose()
+        sampling = drawing_all(batches.sampling.relation, examples)
         release = metric_release(
             "score",
-            (self.upper - self.lower) / 2.0,
+            most_moved(self.lower, self.upper, sampling, whose.unit, isinstance(examples, Counted)),
             float(self.stddev) * examples,
-            drawing_all(batches.sampling.relation, examples),
+            sampling,
             as_noise_source(self.noise_source),
-            stated,
+            whose.stated(secret),
         )
         return release, 1
 
@@ -88,17 +89,18 @@ class NoisyMean:
             found, self.unit_ids, self.owners, self.records_per_owner, ("values", values), scores=True
         ).units
         found, kind = (found, "records") if units is None else (len(units), "units")
-        declared = self._examples(batches.examples)
+        declared = int(self._examples(batches.examples))
         if self.examples is None and found not in (declared, getattr(batches, "_drawable", declared)):
             raise ValueError(
                 f"NoisyMean gives numbers of {found:,} {kind}, and the training is on {declared:,}: these are"
-                " other ones, and their mean would be divided by the wrong number. Say how many they are, which is"
-                f" public: NoisyMean(..., examples={found})."
+                " other ones, and their mean would be divided by the wrong number. Say by which public number to"
+                f" divide: NoisyMean(..., examples={found}) if anybody may know how many they are, or else a round"
+                " number near it, which does not depend on who they are: the mean is then off by the ratio of them."
             )
         whole_draw(model.ledger, declared, found)  # neighbours of one size need all rows
 
     def _examples(self, trained: int) -> int:
-        return trained if self.examples is None else self.examples
+        return Counted(trained) if self.examples is None else self.examples
 
     def _whose(self) -> Whose:
         """Whose records the values are of, which is known without the values."""

@@ -54,11 +54,14 @@ def _whitened(features: Any, noise: float, around: tuple[int, int], block: tuple
 
 
 def adapt(model: PrivateModel, x: np.ndarray, sampling: Sampling) -> None:
-    """Releases what each layer needs, in their order: charged to the model's ledger before it is made."""
+    """Releases what each layer needs, in their order: charged to the model's ledger before it is made.
+
+    The number of records is declared: the data sets of the zoo are published, with their numbers.
+    """
     assert model.ledger is not None  # looking joins its layers' accounts to it
     for layer in model.layers:
         if isinstance(layer, AdaptedLayer):
-            layer.adapt(apply(keras.Model(model.input, layer.input), x), sampling)
+            layer.adapt(apply(keras.Model(model.input, layer.input), x), sampling, len(x))
 
 
 def apply(model: keras.Model, x: np.ndarray) -> np.ndarray:
