@@ -109,8 +109,9 @@ def refuse_steering(callback: keras.callbacks.Callback, validated: bool = True, 
         )
     if not validated:
         raise ValueError(
-            f"{name} decides by {monitor!r}, and fit got no validation_data: a number of that name could only come from"
-            " the private data. Train a fixed number of epochs, or give public data as validation_data=(x, y)."
+            f"{name} decides by {monitor!r}, and fit got no validation_data: so a callback of yours must compute that"
+            " number, and nothing says that it does so from public data. Train a fixed number of epochs, or give public"
+            " data as validation_data=(x, y), which that callback may compute it from as well."
         )
     if posing:
         raise ValueError(

@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
-from tfdp_layers.federated import CompiledEpochs, KerasTraining, flat_weights, keras_training, step_state
+from tfdp_layers.federated import CompiledEpochs, KerasTraining, flat_weights, local_state, step_state
 
 RNG = np.random.default_rng(1)
 STEPS, Y = RNG.normal(size=(8, 3, 4)).astype("float32"), RNG.normal(size=(8, 1)).astype("float32")
@@ -93,8 +93,8 @@ def test_nothing_of_another_partys_records_is_in_an_upload(kind, way):
 @pytest.mark.few(1)
 @pytest.mark.parametrize("kind", MODELS)
 def test_without_what_the_traced_step_shows_they_are_there(kind, monkeypatch):
-    monkeypatch.setattr(keras_training, "state_of_step", lambda *_: (step_state.StepState(), None))
-    monkeypatch.setattr(keras_training, "note_training", lambda *_: None)
+    monkeypatch.setattr(local_state, "state_of_step", lambda *_: (step_state.StepState(), None))
+    monkeypatch.setattr(local_state, "note_training", lambda *_, **__: None)
     one, other = (turns(kind, "fit", scale) for scale in (1.0, -50.0))
     assert np.abs(np.array(one) - other).max() > 1e-4
 

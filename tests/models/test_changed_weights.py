@@ -185,7 +185,7 @@ def trained_by(method):
 
 
 @pytest.mark.few(1)
-@pytest.mark.parametrize("method", ["test_step", "evaluate", "_should_eval", None])
+@pytest.mark.parametrize("method", ["test_step", "evaluate", None])
 def test_weights_that_change_in_the_validation_are_in_the_statement(method):
     layer = tfdp.layers.ClippedDense(1, input_clip=1.0, upstream_clip=0.1)
     kind = tfdp.PrivateSequential if method is None else trained_by(method)
