@@ -155,7 +155,7 @@ def test_parts_of_one_source_that_are_put_together_bring_a_word_unless_it_is_sai
     if not records.moved:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            ids = [f"p{n // 2}" for n in range(len(records))]
+            ids = [f"p{abs(int(np.ravel(row)[0])) // 4}" for row in records.near()[0][0]]  # of whom each record is
             tfdp.PrivateBatches(records, sampling=tfdp.sampling.Poisson(5), unit_ids=ids)
 
 

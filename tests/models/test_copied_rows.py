@@ -13,7 +13,7 @@ RNG = np.random.default_rng(0)
 X, Y = RNG.normal(size=(60, 3)).astype(np.float32), RNG.normal(size=(60, 1)).astype(np.float32)
 OTHER = RNG.normal(size=(60, 3)).astype(np.float32)
 PLACES = RNG.permutation(60)[:40]
-NOTE = "of the training records'.* and then stopped the training"
+NOTE = "of the training records['\"].* and then stopped the training"
 
 
 def pipeline(x, y=Y):

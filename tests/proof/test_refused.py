@@ -40,7 +40,7 @@ NO_EVIDENCE = NOT_SAID | set(
     sorted_in_bytes state_of_rows strings_hashed strings_joined sum_plus_one table_of_records unique_rows
     updated_by_place where_is_it whitened axis_by_an_index_from_the_end axis_by_an_index_from_the_end_of_a_row
     axis_by_a_slice_from_the_end axis_by_a_slice_beyond_the_end integer_that_no_float_is as_long_as_the_longest_list
-    lists_one_after_the_other added_in_place stitched_by_half
+    lists_one_after_the_other added_in_place stitched_by_half poisson_of_the_sum
     signed_bytes_of_what_is_no_number short_integers_of_what_is_no_number signed_bytes_where_another_is_a_number
     signed_bytes_where_it_is_no_number signed_bytes_of_infinity_times_zero signed_bytes_of_infinity_over_itself
     signed_bytes_of_infinity_less_itself signed_bytes_without_one_infinity clamped_to_as_many_as_there_are
