@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from helpers.private_models import product
+from tfdp_layers.certificates import lipschitz
 from tfdp_layers.layers import GroupSort, LipschitzConv2D, LipschitzDense
 
 kl = keras.layers
@@ -80,3 +81,16 @@ def used_norm(layer: Any, shape: tuple[int, ...]) -> float:
     options = {"strides": layer.strides, "padding": layer.padding, "dilation_rate": layer.dilation_rate}
     outputs = keras.ops.conv(np.eye(entries).reshape(entries, *shape), tf.constant(kernel), **options)
     return float(np.linalg.svd(np.asarray(outputs).reshape(entries, -1))[1][0])
+
+
+def stated(model: keras.Model) -> dict[str, float]:
+    """The bound of each Lipschitz layer of a model, by name."""
+    followed = lipschitz.lipschitz_bounds(model)
+    return {layer.name: followed[id(layer)].bound for layer in model._flatten_layers() if id(layer) in followed}
+
+
+def sequence(*between: Any, first: Any = None, last: Any = None) -> keras.Model:
+    """Layers between two Lipschitz ones, of which the first has a clip below and the last one above."""
+    ends = ({"input_clip": RADIUS} if first is None else first, {"upstream_clip": PULL} if last is None else last)
+    one, two = LipschitzDense(SIZE, name="one", **ends[0]), LipschitzDense(2, name="two", **ends[1])
+    return keras.Sequential([keras.Input((SIZE,)), one, *between, two])

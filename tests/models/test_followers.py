@@ -33,6 +33,7 @@ def small():
 
 def fit(model, **given):
     model.fit(X, Y, batch_size=10, epochs=1, verbose=0, **given)
+    return model.ledger
 
 
 @pytest.fixture
@@ -42,7 +43,18 @@ def worker(monkeypatch):
 
 
 def metric(ledger):
-    return tfdp.release_metric(X[:, 0] > 0, ledger, stddev=0.1, name="accuracy")
+    tfdp.release_metric(X[:, 0] > 0, ledger, stddev=0.1, name="accuracy")
+    return ledger
+
+
+def quantiles(ledger):
+    tfdp.preprocessing.quantiles(X, ledger, [0.5], lower=-3.0, upper=3.0, noise_multiplier=4.0)
+    return ledger
+
+
+def merged(ledger):
+    ledger.merge(own())
+    return ledger
 
 
 def given_one():
@@ -55,18 +67,14 @@ CHARGES = {
     "metric": lambda: metric(small().ledger),
     "metric of one that was given": lambda: metric(given_one().ledger),
     "metric of a copied model": lambda: metric(copy.deepcopy(small()).ledger),
-    "quantiles": lambda: tfdp.preprocessing.quantiles(
-        X, small().ledger, [0.5], lower=-3.0, upper=3.0, noise_multiplier=4.0
-    ),
+    "quantiles": lambda: quantiles(small().ledger),
     "fit by itself": lambda: fit(small()),
-    "merge of its own": lambda: small().ledger.merge(own()),
+    "merge of its own": lambda: merged(small().ledger),
 }
 
 
 def own():
-    ledger = Ledger()
-    metric(ledger)
-    return ledger
+    return metric(Ledger())
 
 
 @pytest.mark.parametrize("charge", CHARGES.values(), ids=CHARGES)
@@ -80,7 +88,8 @@ def test_everybody_else_charges_without_a_word(charge):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         warnings.filterwarnings("ignore", message=".*__array__ implementation doesn't accept a copy keyword.*")
-        charge()
+        ledger = charge()
+    assert ledger.entries
 
 
 def test_a_worker_states_saves_and_loads(worker, tmp_path):

@@ -1,17 +1,7 @@
 """Checks of two processes on loopback, forked before TensorFlow starts here. `checks.py` runs them."""
 
 import contextlib
-import copy
-import json
-import mmap
 import os
-import signal
-import socket
-import struct
-import sys
-import traceback
-from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -31,83 +21,12 @@ from helpers.replicas.checking import (
     weights,
     wide_model,
 )
-from tfdp_layers.accounting import BudgetExhausted, Ledger, LedgerError, released
+from helpers.replicas.copies import copies_of_the_chiefs
+from helpers.replicas.processes import COUNTS, FOLDER, Die, Observed, workers
+from tfdp_layers.accounting import BudgetExhausted, Ledger, released
 from tfdp_layers.models.workers import ChiefStoppedError, Workers
 
-FOLDER = Path(sys.argv[1])
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-
-
-class Count:
-    """A number in memory that processes share."""
-
-    def __init__(self) -> None:
-        self._memory = mmap.mmap(-1, 8)
-
-    def add(self) -> None:
-        self._memory[:] = struct.pack("q", self.value + 1)
-
-    @property
-    def value(self) -> int:
-        return int(struct.unpack("q", self._memory[:])[0])
-
-
-COUNTS = [Count(), Count()]
-
-
-class Observed(tfdp.optimizers.NoisyOptimizer):
-    """Counts each noisy sum on its worker when it comes into existence, before the weights change."""
-
-    count: Any = None
-
-    def after_noise(self, means: Any, statistics: Any, variables: Any, groups: Any) -> Any:
-        def seen(mean: np.ndarray) -> np.ndarray:
-            self.count.add()
-            return mean
-
-        first = tf.ensure_shape(tf.numpy_function(seen, [means[0]], tf.float32), means[0].shape)
-        return super().after_noise([first, *means[1:]], statistics, variables, groups)
-
-
-class Die(keras.callbacks.Callback):
-    """Kills its own process after so many updates."""
-
-    def __init__(self, updates: int) -> None:
-        super().__init__()
-        self._left = updates
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        self._left -= 1
-        if self._left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-def workers(job: Callable[[int], Any]) -> list[Any]:
-    """What `job(number)` returned on two workers: arrays, by file; None for one that was killed."""
-    free = [socket.socket() for _ in range(2)]
-    for one in free:
-        one.bind(("127.0.0.1", 0))
-    cluster = {"worker": [f"127.0.0.1:{one.getsockname()[1]}" for one in free]}
-    for one in free:
-        one.close()
-    files = [FOLDER / f"worker_{i}.json" for i in range(2)]
-    processes = []
-    for i, file in enumerate(files):
-        file.unlink(missing_ok=True)
-        processes.append(os.fork())
-        if processes[-1] == 0:
-            try:
-                os.environ["TF_CONFIG"] = json.dumps({"cluster": cluster, "task": {"type": "worker", "index": i}})
-                found = job(i)
-            except BaseException:
-                found = traceback.format_exc()
-            file.write_text(json.dumps(found))
-            os._exit(0)
-    for process in processes:
-        os.waitpid(process, 0)
-    found = [json.loads(file.read_text()) if file.exists() else None for file in files]
-    assert not any(isinstance(one, str) for one in found), "\n".join(map(str, found))
-    return found
 
 
 def one_session(number: int) -> dict[str, Any]:
@@ -160,75 +79,6 @@ def one_session(number: int) -> dict[str, Any]:
     found["shared"] = shared_and_compared(strategy, number)
     found["copies"] = copies_of_the_chiefs(strategy, number)
     return found
-
-
-class Saves(keras.callbacks.Callback):
-    """Every worker saves its model each epoch, as TensorFlow's tutorial does it, and states what it holds."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__()
-        self.path, self.found = path, []
-
-    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        self.model.save(self.path)
-        self.note()
-
-    def on_train_end(self, logs: Any = None) -> None:
-        self.note()
-
-    def note(self) -> None:
-        self.found.append([self.model.ledger.steps, self.model.privacy_statement(1e-5).epsilon])
-
-
-def copies_of_the_chiefs(strategy: Any, number: int) -> dict[str, Any]:
-    """What a worker states and saves while `fit` runs, of a ledger that holds an earlier training; and may charge."""
-    with strategy.scope():
-        first, x, y = mlp()
-        first.compile(tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(0.1), 8.0), LOSS)
-        second, _, _ = mlp()
-        second.compile(tfdp.optimizers.NoisyOptimizer(keras.optimizers.SGD(0.1), 1.0), LOSS)
-    first.fit(x, y, batch_size=4, epochs=3, verbose=0)
-    second.ledger = first.ledger
-    held, saves = second.ledger, Saves(FOLDER / f"saved_by_{number}.keras")
-    second.fit(x, y, batch_size=4, epochs=2, verbose=0, callbacks=[saves])
-    found = {"stated": saves.found, "after": [second.ledger.steps, held.steps]}
-    loaded = tfdp.load_model(saves.path)
-    found["loaded"] = [loaded.ledger.steps, loaded.privacy_statement(1e-5).epsilon]
-    merged = Ledger()
-    for one in second.ledger, loaded.ledger:
-        merged.merge(one)
-    found["merged"] = [merged.steps]
-
-    def releases(ledger: Any) -> float:
-        return float(tfdp.release_metric(y > 0, ledger, stddev=0.1, name="share"))
-
-    copied = copy.deepcopy(second)
-    copies = (
-        held.copy(),
-        copy.deepcopy(held),
-        merged,
-        loaded.ledger,
-        copied.ledger,
-        tfdp.load_model(saves.path).ledger,
-    )
-    for one in (held, second.ledger, first.ledger, *copies) if number else ():
-        with pytest.raises(LedgerError, match="not the chief"):
-            releases(one)
-    if number:
-        with pytest.raises(LedgerError, match="not the chief"):
-            second.ledger = own_metric(releases)
-    if not number:
-        releases(second.ledger)
-    second.fit(x, y, batch_size=4, epochs=1, verbose=0)  # the chief's goes on, with its metric
-    found["last"] = [second.ledger.steps, held.steps, second.privacy_statement(1e-5).epsilon]
-    return found
-
-
-def own_metric(releases: Any) -> Ledger:
-    """A ledger of this worker's own, with a metric that it alone released."""
-    ledger = Ledger()
-    releases(ledger)
-    return ledger
 
 
 class Exchanges(keras.callbacks.Callback):
