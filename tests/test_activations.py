@@ -143,8 +143,16 @@ def test_nor_does_one_under_xla_or_in_another_type(name):
             assert steeper_than_stated(KNOWN[name], compiled, dtype).size == 0, (dtype, compiled)
 
 
+@pytest.mark.parametrize("arguments", [(2.0, 2.0, 1.0), (1.0, 1.0, 0.5), (1.0, 4.0, 0.5)])
+def test_xla_takes_sigmoids_further_off_and_twice_the_slope_would_not_do(arguments):
+    function = tempered_sigmoid(*arguments)
+    x = np.full(100_000, 1.5 * 2.0**-24 * (1.0 + 2.0**-23) / arguments[1], np.float32)
+    values, _ = values_and_slopes(function, tf.constant(x), True)
+    assert 2.0 < values.max() / x[0] / known_slope(function) <= steeper_values(function)
+
+
 def test_values_just_beside_0_are_twice_what_a_slope_says():
-    for name, factor in {"elu": 2.0, "selu": 2.0, "tempered sigmoid": 2.0, "flat tempered sigmoid": 4.0}.items():
+    for name, factor in {"elu": 2.0, "selu": 2.0, "tempered sigmoid": 4.0, "flat tempered sigmoid": 4.0}.items():
         x = tf.constant(-np.geomspace(2.0**-29, 2.0**-4, 400_001).astype(np.float32))
         times = np.max(np.abs(np.asarray(KNOWN[name](x), np.float64) / np.asarray(x))) / known_slope(KNOWN[name])
         assert 1.99 < times <= factor == steeper_values(KNOWN[name])

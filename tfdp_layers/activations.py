@@ -108,12 +108,12 @@ def steeper_values(function: Any) -> float:
     """How many times its `known_slope` |f(x)| / |x| may be as float32 computes it; infinite where no number is known.
 
     exp(x) of x just below 0 is a number just below 1, and these lie 2^-24 apart: the first that is not taken for 1 is
-    off by half of that, as much as x is, so that exp(x) - 1 is twice x. So it is with sigmoids, which are taken for 1/2
-    up to 2^-24; a scale that is no power of 2 may double what they are off by.
+    off by half of that, as much as x is, so that exp(x) - 1 is twice x. Sigmoids are taken for 1/2 up to 2^-24, or up
+    to 1.5 2^-25 as XLA computes them, where they are then off by all of 2^-24: 2.67 times x; four allows for scales.
     """
     if type(function) is TemperedSigmoid:
         known = function.offset == function.scale / 2.0 and _PLAIN[0] < abs(function.scale) < _PLAIN[1]
-        return (2.0 if math.frexp(abs(function.scale))[0] == 0.5 else 4.0) if known else math.inf
+        return 4.0 if known else math.inf
     return 2.0 if known_name(function) in _ROUNDED_AT_ZERO else 1.0
 
 

@@ -106,6 +106,26 @@ def test_a_generator_that_changes_records_is_noted():
         assert note_of(QUIET["a code"], translating, given=(REAL[:16],))
 
 
+TRANSLATED = {
+    "one record as a column": (
+        lambda critic, made: tf.function(lambda r: critic(made(tf.reshape(r, (1, WIDTH))))),
+        REAL[0],
+    ),
+    "turned around": (lambda critic, made: tf.function(lambda r: critic(made(tf.transpose(r)))), REAL[:5].T),
+    "in two constants": (
+        lambda critic, made: tf.function(lambda _: critic(made(tf.concat([REAL[:5, :3], REAL[:5, 3:]], 1)))),
+        REAL[:1, :1],
+    ),
+}
+
+
+@pytest.mark.parametrize("way", TRANSLATED)
+def test_records_that_a_generator_changes_are_noted_however_they_lie(way):
+    judge, given = TRANSLATED[way]
+    with pytest.warns(UserWarning, match="in a function of the caller's"):
+        assert note_of(judge, translating, given=(given,))
+
+
 def test_a_generator_that_the_run_does_not_feed_is_noted():
     with pytest.warns(UserWarning, match="in a function of the caller's"):
         assert note_of(QUIET["a code"], feeds=False)

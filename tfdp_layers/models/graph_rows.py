@@ -24,6 +24,8 @@ _RANDOM = (
 """Kernels of random numbers: what they are given is shapes, seeds and ranges, but for a shuffle."""
 _PASSING = ("Identity", "Cast", "Reshape", "Transpose", "ReadVariableOp")
 _HANDLES = (tf.resource, tf.variant)
+_SHAPE = 9
+"""More whole numbers than TensorFlow's tensors have axes, mostly."""
 
 
 @tf.autograph.experimental.do_not_convert  # it runs while a function of the caller's is traced
@@ -45,28 +47,30 @@ def are_generated(tensors: Sequence[Any], model: keras.Model, generators: Sequen
         return False
     record = sum(int(one.num_elements()) for one in shapes)
     weights = {id(getattr(held_by(one), "handle", one)) for generator in generators for one in generator.weights}
+    rows = next((one.shape[0] for one in tensors if one.shape.rank), None)
     width, left, seen = 0.0, [(one, False) for one in tensors], set[tuple[int, str, bool]]()
     while left and width < record:
         tensor, behind = left.pop()
         if not hasattr(tensor, "graph"):  # captured, or given as it is
-            width += _numbers(tensor) if behind and tf.is_tensor(tensor) else math.inf
+            width += _numbers(tensor, rows) if behind and tf.is_tensor(tensor) else math.inf
         elif (key := (id(tensor.graph), tensor.name, behind)) not in seen:
             seen.add(key)
-            more, wide = _before(tensor, behind, weights, record)
+            more, wide = _before(tensor, behind, weights, rows)
             left += more
             width += wide
     return width < record
 
 
-def _before(tensor: Any, behind: bool, weights: set[int], record: int) -> tuple[list[tuple[Any, bool]], float]:
+def _before(tensor: Any, behind: bool, weights: set[int], rows: int | None) -> tuple[list[tuple[Any, bool]], float]:
     """The tensors before this one, whether they lie behind a generator's layer, and how many numbers it brings."""
     operation = tensor.op
     if operation.type == "Placeholder":
         outside = _captured(tensor)
-        return ([], _numbers(tensor) if behind else math.inf) if outside is None else ([(outside, behind)], 0)
+        return ([], _numbers(tensor, rows) if behind else math.inf) if outside is None else ([(outside, behind)], 0)
     if operation.type == "Const":
         value = np.ravel(tf.get_static_value(tensor))
-        return [], 0 if value.size < record or (value == value[0]).all() else math.inf  # zeros that a loop begins with
+        plain = value.dtype.kind in "iub" and value.size < _SHAPE  # a shape, an axis
+        return [], 0 if plain or (value == value[:1]).all() else _numbers(tensor, rows)  # zeros that a loop begins with
     if operation.type.startswith(_RANDOM) and operation.type != "RandomShuffle":
         return [], 0
     own = [one for one in operation.inputs if _is_weight(one, weights)]
@@ -97,10 +101,10 @@ def _is_weight(tensor: Any, weights: set[int]) -> bool:
     return id(tensor) in weights
 
 
-def _numbers(tensor: Any) -> float:
-    """Of a row, where the first axis counts rows; of all of a single one. Without an end where there may be any."""
+def _numbers(tensor: Any, rows: int | None) -> float:
+    """Of a row, where the first axis counts as many rows as the model gets; else of all. Any number where not fixed."""
     shape = tensor.shape
     if tensor.dtype in (*_HANDLES, tf.string) or shape.rank is None:
         return math.inf
-    counted = shape if shape.rank < 2 else shape[1:]
+    counted = shape[1:] if shape.rank > 1 and shape[0] == rows else shape
     return float(math.prod(counted)) if counted.is_fully_defined() else math.inf
