@@ -11,29 +11,68 @@ from scipy import stats
 import tfdp_layers as tfdp
 from helpers.forks import in_fork
 from helpers.normality import assert_normal
-from tfdp_layers.noise import NoiseSource, SecureNoise, SeededNoise, add_noise, sources
-from tfdp_layers.noise.normals import box_muller
+from tfdp_layers.noise import NoiseSource, SecureNoise, SeededNoise, add_noise, normals, sources
+from tfdp_layers.noise.normals import ENDS_AT, box_muller
 
 LAST = 2**32 - 1
 
 
-def from_bits(first: Any, second: Any) -> np.ndarray:
-    return np.concatenate(box_muller(*(tf.constant(np.atleast_1d(bits), tf.uint32) for bits in (first, second))))
+def from_bits(first: Any, second: Any, below: float = 0.5) -> np.ndarray:
+    words = (tf.constant(np.atleast_1d(bits), tf.uint32) for bits in (first, second))
+    return np.concatenate(box_muller(*words, tf.constant(below)))
+
+
+def in_double(first: np.ndarray, second: np.ndarray, below: float = 0.5) -> np.ndarray:
+    """The formula: two bits of the second word choose the quarter of a turn, by its sign and by its axis."""
+    near = np.log1p(-(LAST - first + below) / 2**32)
+    radius = np.sqrt(-2 * np.where(first > 2**31, near, np.log((first + below) / 2**32)))
+    angle = ((second * 4 + 2**31) % 2**32 - 2**31) * np.pi / 2**33
+    radius *= np.where(second >= 2**31, -1, 1)
+    across = second // 2**30 % 2 == 1
+    x, y = radius * np.cos(angle), radius * np.sin(angle)
+    return np.concatenate([np.where(across, y, x), np.where(across, x, y)])
 
 
 def test_normal_numbers_are_those_of_the_formula_in_double_precision() -> None:
     bits = np.random.default_rng(0).integers(0, 2**32, (2, 1000))
-    bits[0, :6], bits[1, :6] = (0, 1, 2**16, 2**31, LAST - 1000, LAST), (0, LAST, 2**30, 2**31, 3 * 2**30, 1)
-    radius, angle = np.sqrt(-2 * np.log((bits[0] + 0.5) / 2**32)), 2 * np.pi * bits[1] / 2**32
-    expected = np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
-    # Near radius 0 float32 knows 1 - u to 2^-25 only, so the radius to sqrt(2^-24).
-    np.testing.assert_allclose(from_bits(*bits), expected, rtol=2e-6, atol=3e-4)
-    assert np.abs(from_bits(*bits)[6:1000] - expected[6:1000]).max() < 2e-6
+    bits[0, :7], bits[1, :7] = (0, 1, 2**16, 2**31, LAST - 1000, LAST - 2**24, LAST), (0, LAST, 2**30, 2**31, 1, 7, 3)
+    np.testing.assert_allclose(from_bits(*bits), in_double(*bits), rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(from_bits(*bits)[7:1000], in_double(*bits)[7:1000], rtol=2e-6, atol=2e-7)
 
 
-def test_normal_numbers_are_finite_and_reach_into_the_tails() -> None:
-    assert np.all(np.isfinite(from_bits([0, LAST, 0, LAST], [0, 0, LAST, LAST])))
-    assert from_bits(0, 0)[0] == pytest.approx(stats.norm.isf(1.38e-11 / 2), rel=1e-3)
+def test_their_angles_are_spread_evenly_over_the_whole_turn() -> None:
+    second = np.arange(2**19, 2**32, 2**20, dtype=np.uint32)
+    x, y = from_bits(np.full(len(second), 2**31), second).reshape(2, -1)
+    angles = np.sort(np.arctan2(y, x))
+    np.testing.assert_allclose(np.diff(angles), 2 * np.pi / len(second), rtol=1e-2)
+
+
+@pytest.mark.parametrize("below", [2.0**-65, 0.5, 1.0 - 2.0**-24])
+def test_normal_numbers_are_finite_never_zero_and_reach_into_the_tails(below: float) -> None:
+    ends = from_bits([0, LAST, 0, LAST], [0, 0, LAST, LAST], below)
+    assert np.all(np.isfinite(ends))
+    radius = np.hypot(*ends.reshape(2, 4))
+    np.testing.assert_allclose(radius[0], np.sqrt(2 * (32 * np.log(2) - np.log(below))), rtol=1e-6)
+    np.testing.assert_allclose(radius[1], np.sqrt(2 * below * 2.0**-32), rtol=1e-6)
+
+
+def test_the_largest_number_is_where_a_normal_law_has_less_than_any_delta() -> None:
+    lowest = np.float32((0.5 * 2.0**-32) * 2.0**-32)  # all 64 bits 0
+    assert from_bits(0, 0, lowest)[0] == pytest.approx(ENDS_AT, rel=1e-6)
+    assert stats.norm.sf(ENDS_AT) < 1e-30
+    assert stats.norm.sf(ENDS_AT - 1 / 0.3) < 1e-15  # beside a record of 1 / 0.3 deviations, in one sum
+
+
+def test_bits_below_the_32_of_a_radius_are_uniform_of_their_own_and_not_those_of_numbers() -> None:
+    state = tf.constant([1, 2, 3], tf.int64)
+    below = np.asarray(normals._below(state, 50_000), np.float64)
+    assert below.shape == (100_000,)
+    assert below.min() > 0.0
+    assert below.max() <= 1.0
+    assert stats.kstest(below, "uniform").pvalue > 1e-3
+    others = np.asarray(normals._bits(state, [50_000, 4]), np.float64).ravel() * 2.0**-32
+    assert not np.intersect1d(np.round(below, 9), np.round(others, 9)).size > 100  # of 9 digits, some by chance
+    assert len(np.unique(below)) > 99_000
 
 
 @pytest.mark.slow

@@ -72,7 +72,7 @@ class AdaptedLayer(KerasMixin, keras.layers.Layer):
     divides = True
     """Whether `use` depends on the number of records."""
 
-    def __init__(self, noise_multiplier: float, *, noise_source: str | NoiseSource = "default", **kwargs: Any) -> None:
+    def __init__(self, noise_multiplier: float, *, noise_source: str | NoiseSource = "secure", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if isinstance(noise_multiplier, bool) or not 0 <= noise_multiplier < math.inf:
             raise ValueError(

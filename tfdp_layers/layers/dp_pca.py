@@ -57,7 +57,7 @@ class DPPCA(NormClipped):
         noise_multiplier: float,
         l2_norm_clip: float = 1.0,
         *,
-        noise_source: str | NoiseSource = "default",
+        noise_source: str | NoiseSource = "secure",
         **kwargs: Any,
     ) -> None:
         super().__init__(noise_multiplier, l2_norm_clip, noise_source=noise_source, **kwargs)

@@ -68,7 +68,7 @@ class DPWhitening(NormClipped):
         l2_norm_clip: float = 1.0,
         damping: float | None = None,
         *,
-        noise_source: str | NoiseSource = "default",
+        noise_source: str | NoiseSource = "secure",
         **kwargs: Any,
     ) -> None:
         super().__init__(noise_multiplier, l2_norm_clip, noise_source=noise_source, **kwargs)

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.instances import refuse_class
+from tfdp_layers.noise.grid import OnGrid, added_on_grid, on_grid
 from tfdp_layers.noise.normals import PER_COUNTER, counted_normals
 
 _BLOCK = 256
@@ -72,16 +73,18 @@ class NoiseSource:
 
     def perturbed(self, total: tf.Tensor, stddev: float, noise: tf.Tensor) -> tf.Tensor:
         """`total` with noise of this standard deviation, above 0; `noise`: numbers of `normal`, of the same shape."""
+        if isinstance(stddev, OnGrid):
+            return added_on_grid(total, stddev, noise)
         return total + tf.cast(stddev * noise, total.dtype)
 
     def widened(self, stddevs: Sequence[float], noise_multiplier: float, count: int) -> list[float]:
-        """The standard deviations to draw with, so that what the source rounds costs nothing: here as they are.
+        """The standard deviations to draw with, so that what the source rounds costs nothing: here those of `on_grid`.
 
         Args:
             noise_multiplier: of all that is released together, the deviations over what one record contributes.
             count: how many numbers that are.
         """
-        return list(stddevs)
+        return on_grid(stddevs, noise_multiplier, count)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> NoiseSource:
         return type(self)()
@@ -159,7 +162,8 @@ class SecureNoise(NoiseSource):
 
     def perturbed(self, total: tf.Tensor, stddev: float, noise: tf.Tensor) -> tf.Tensor:
         spacing = 2.0 ** (math.floor(math.log2(stddev)) - _GRID_BITS)
-        on_grid = tf.round(noise * (stddev / spacing * (1.0 + _MARGIN)))
+        # Half up, so that it is never -0.0, which added to a sum of -0.0 would tell that from 0.0.
+        on_grid = tf.floor(noise * (stddev / spacing * (1.0 + _MARGIN)) + 0.5)
         # A power of two divides and multiplies exactly; whole numbers below 2^53 add exactly.
         return tf.cast((tf.round(tf.cast(total, tf.float64) / spacing) + on_grid) * spacing, total.dtype)
 
