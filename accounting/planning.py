@@ -126,7 +126,7 @@ class RunPlan(Shown):
         return "\n".join([title, textwrap.fill(advice, _WIDTH), "", f"  {lines[0]}", *marked, "", *paragraphs])
 
     def _row(self, run: PlannedRun) -> tuple[str, ...]:
-        numbers = (f"{run.noise_multiplier:.3g}", f"{run.step_signal:.3g}", f"{run.signal:.3g}")
+        numbers = (rounded_up(run.noise_multiplier, 3), f"{run.step_signal:.3g}", f"{run.signal:.3g}")
         gain = "" if run.gain is None else f"{round(run.gain, 2) + 0.0:+.0%}"  # no -0%
         return (f"{run.batch_size:,}", str(run.epochs), f"{run.steps:,}", *numbers, f"{run.share:.0%}", gain)
 

@@ -57,11 +57,12 @@ _OWNER_ASSUMPTIONS = (
 _COVERED = "the released weights, the optimizer's state, the noise multiplier, the number of steps, and epsilon"
 _COMPUTED = "; and whatever is computed from these and from public data alone, as an exported model is"
 _MORE = {
+    "whole_data": "; and the statistics released with noise: quantiles, and what layers were adapted to",
     "metric": "; and the metrics released with noise",
     "vocabulary": "; and the vocabularies released with noise",
     "selection": "; of a search the best trial's settings and score",
 }
-"""Covered, too, where something of this purpose was released."""
+"""Covered, too, where something of this purpose was released: of each but "step", whose releases are the weights."""
 _SEARCH_ASSUMPTION = (
     "A search draws the settings of each trial at random, from one public distribution and by a source that nobody"
     " else knows; its trials share nothing, and their scores depend on public data and on what the trial released."

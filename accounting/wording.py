@@ -9,7 +9,8 @@ from tfdp_layers._version import __version__
 
 __all__ = [
     *("AS_SO_MANY", "BEGINNING", "BROKEN_OFF", "UNNAMED", "cost_text", "dataset_text", "distribution", "given_text"),
-    *("meaning", "never_below", "owners_in_words", "rounded_up", "row", "rows_in_words", "stated_by", "times"),
+    *("meaning", "never_below", "owners_in_words", "rounded_down", "rounded_up", "row", "rows_in_words", "stated_by"),
+    "times",
 ]
 
 UNNAMED = (
@@ -51,6 +52,11 @@ def times(count: int) -> str:
 def rounded_up(value: float, digits: int = 4) -> str:
     """So many significant digits, never below the value: nobody may be told of less than the truth."""
     return never_below(float(value), f".{digits}g")
+
+
+def rounded_down(value: float, digits: int = 4) -> str:
+    """So many significant digits, never above the value: of what an attack proved, nobody may be told of more."""
+    return never_below(-float(value), f".{digits}g").removeprefix("-")
 
 
 def never_below(value: float, form: str) -> str:

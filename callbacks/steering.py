@@ -8,10 +8,10 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp_layers.accounting.logs import PUBLIC, is_private, reads_as_validation, validation_name
 from tfdp_layers.instances import refuse_class
 
 __all__ = [
-    "PUBLIC",
     "as_accepted",
     "decides_by",
     "flatten_callbacks",
@@ -23,9 +23,6 @@ __all__ = [
     "refuse_steering",
     "top_of",
 ]
-
-PUBLIC = ("epsilon", "nominal_epsilon", "learning_rate", "lr")
-"""Names in the logs of numbers that are public."""
 
 
 def flatten_callbacks(callbacks: Any) -> list[Any]:
@@ -92,9 +89,9 @@ def refuse_steering(callback: keras.callbacks.Callback, validated: bool = True, 
         raise ValueError(
             f"{name} stops on the private loss, which carries no noise: when it stops tells about records. Drop it."
         )
-    if monitor is None or monitor == "epsilon":
+    if monitor is None or monitor in PUBLIC:
         return
-    private = not monitor.startswith("val_")
+    private = is_private(monitor, validated=True, posing=False)
     if private and monitor == in_its_names(callback):
         raise ValueError(
             f"{name} writes {monitor!r} into the names of its files, a number computed from private data without noise:"
@@ -136,7 +133,7 @@ def refuse_unknown_direction(callbacks: Any, model: Any) -> None:
         try:
             asked._set_monitor_op()
         except ValueError:
-            known = sorted({"val_loss", *(f"val_{one.name}" for one in (compiled.metrics if compiled else ()))})
+            known = sorted({"val_loss", *(validation_name(one.name) for one in (compiled.metrics if compiled else ()))})
             name = type(callback).__name__
             raise ValueError(
                 f"{name} decides by {callback.monitor!r}, and whether more or less of it is better is"
@@ -147,7 +144,7 @@ def refuse_unknown_direction(callbacks: Any, model: Any) -> None:
 def decides_by(callback: keras.callbacks.Callback) -> str | None:
     """The name of the metric that a callback, known to decide something, decides by; None where it is not known to."""
     kc, written = keras.callbacks, in_its_names(callback)
-    if written is not None and not written.startswith("val_"):
+    if written is not None and not reads_as_validation(written):
         return written
     # Of Keras' own, and what is derived of them, all with a monitor: a list of classes would not know the next one.
     known = any(kind.__module__.split(".")[0] == "keras" and kind is not kc.Callback for kind in type(callback).__mro__)
@@ -168,7 +165,7 @@ def in_its_names(callback: Any) -> str | None:
         return None
     fields = [name for _, name, _, _ in string.Formatter().parse(str(callback.filepath)) if name]
     metrics = [name for name in fields if name not in ("epoch", "batch", *PUBLIC)]
-    return min(metrics, key=lambda name: name.startswith("val_"), default=None)
+    return min(metrics, key=reads_as_validation, default=None)
 
 
 def of_keras_tuner(callback: Any) -> bool:

@@ -10,10 +10,12 @@ import tensorflow as tf
 
 from tfdp_layers.accounting import Epsilon, Statement, nominal_epsilon
 from tfdp_layers.accounting.accountant import check_delta, events_of
+from tfdp_layers.accounting.logs import PUBLIC, metric_of, reads_as_validation
 from tfdp_layers.accounting.plain_files import refuse_no_path
 from tfdp_layers.accounting.renyi import convert_rdp, rdp_curve
 from tfdp_layers.accounting.wording import cost_text
 from tfdp_layers.callbacks.spending import Spending
+from tfdp_layers.caller import warn
 
 __all__ = ["PrivacyTensorBoard"]
 
@@ -35,7 +37,8 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
     divergence `privacy/rdp_curve`, and `privacy/epsilon_by_order`, the epsilon that each order proves.
 
     Not covered by the guarantee, and left out unless asked for: training loss and metrics. With `log_unprotected=True`
-    they are written as `unprotected/NAME`.
+    they are written as `unprotected/NAME`. A name like "val_mae" proves nothing: where an output or a metric is called
+    "val" or "val_...", or `fit` has no validation data, no number passes for one of validation data, with a warning.
 
     Args:
         log_dir: the folder; made if missing.
@@ -70,7 +73,7 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
         self.update_freq = _checked_frequency(update_freq)
         self.log_unprotected = bool(log_unprotected)
         self._writer: Any = None
-        self._batches = 0
+        self._batches, self._said = 0, False
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Opens the log and writes the hyper-parameters. Raises ValueError, see the class."""
@@ -82,7 +85,7 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
         if self.delta is not None:
             self._used_delta = self.delta
         self._spending = Spending(self.model, self._used_delta)
-        self._batches = 0
+        self._batches, self._said = 0, False
         self._writer = tf.summary.create_file_writer(self.log_dir)
         with self._writer.as_default():
             self._hparams_api.hparams(self._hyper_parameters())
@@ -100,7 +103,8 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Writes epsilon, noise and bounds, and validation metrics."""
-        public = {f"validation/{n[4:]}": value for n, value in (logs or {}).items() if n.startswith("val_")}
+        public = {f"validation/{metric_of(n)}": v for n, v in (logs or {}).items() if self._is_of_validation(n)}
+        self._say_left_out(logs or {})
         spent = self._epsilon_from(logs, exact=True)
         values = {"privacy/epsilon": spent} | self._noise() | public
         self._write(values | self._unprotected(logs, "unprotected/"))
@@ -139,7 +143,22 @@ class PrivacyTensorBoard(keras.callbacks.Callback):
             return {}
         named = (logs or {}).items()
         spent = ("epsilon", "nominal_epsilon")
-        return {prefix + name: value for name, value in named if name not in spent and not name.startswith("val_")}
+        return {prefix + n: value for n, value in named if n not in spent and not self._is_of_validation(n)}
+
+    def _is_of_validation(self, name: str) -> bool:
+        return name not in PUBLIC and not self.model.private_in_logs(name)
+
+    def _say_left_out(self, logs: dict[str, Any]) -> None:
+        """Warns, once in a training, of numbers that are called like validation metrics and may be none."""
+        left = [name for name in logs if reads_as_validation(name) and not self._is_of_validation(name)]
+        if left and not self._said and not self.log_unprotected:
+            self._said = True
+            warn(
+                f"PrivacyTensorBoard does not write {left}: they are named like metrics of validation data, and may be"
+                " computed from the private data without noise, since outputs or metrics of the model are called 'val'"
+                " or 'val_...', or fit got no validation_data. Give outputs and metrics other names, and public data as"
+                " validation_data=(x, y)."
+            )
 
     def _write(self, values: dict[str, float]) -> None:
         with self._writer.as_default(step=self._spending.releases):

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pytest
 
@@ -116,3 +117,12 @@ def test_one_record_is_one_and_no_gain_is_below_zero_by_rounding():
     said = str(plan(1, 2.0, 1e-5))
     assert said.startswith("1 record, epsilon 2")
     assert "-0%" not in said
+
+
+def test_the_noise_that_is_printed_is_never_less_than_the_noise_that_was_found(table):
+    rows = [line.removeprefix(">").split() for line in str(table).splitlines() if re.match(r"^[> ] +[\d,]+  ", line)]
+    assert len(rows) == len(table.runs)
+    for run, row in zip(table.runs, rows, strict=True):
+        assert run.noise_multiplier <= float(row[3]) <= 1.01 * run.noise_multiplier
+    usual = plan(60_000, 2.7, 1e-5, batch_sizes=[1024], epochs=[20])
+    assert "1.17" in str(usual), "1.1631 is no 1.16, which costs 2.7028"

@@ -1,6 +1,7 @@
 """No number that stands for a privacy cost is printed below it."""
 
 import ast
+import math
 import re
 from pathlib import Path
 
@@ -9,14 +10,21 @@ import pytest
 
 import tfdp_layers as tfdp
 from tfdp_layers.accounting import Epsilon, PlannedRun, RunPlan
-from tfdp_layers.accounting.wording import rounded_up
+from tfdp_layers.accounting.wording import rounded_down, rounded_up
 
 ROOT = Path(__file__).parents[2]
 SOURCES = [path for room in ("accounting", "callbacks", "tfdp_layers") for path in (ROOT / room).rglob("*.py")]
 COST = re.compile(r"epsilon|spent|claimed|reached|\balone\b|curve|\bdelta\b|\bbudget\b|\bfailures\b")
 BEFORE = re.compile(r"(epsilon|delta|budget)[ =(]*$")
-PUBLIC = re.compile(r"audited_epsilon_lower")
-"""What an attack refutes is no bound from above."""
+NOISE = re.compile(r"noise|multiplier")
+TOLD = {
+    "accounting/stated_releases.py",
+    "tfdp_layers/commands/sampled_run.py",
+    "tfdp_layers/models/prospects.py",
+    "tfdp_layers/models/calibrating.py",
+    "tfdp_layers/noise/sources.py",
+}
+"""Where what is printed is noise as it was or was given, a decay, or rounded up already: none is said to suffice."""
 
 
 def costs_rounded_to_nearest(text):
@@ -34,7 +42,7 @@ def costs_rounded_to_nearest(text):
 
 
 def _cut(shown, form, told):
-    cost = (COST.search(shown) or BEFORE.search(told)) and not PUBLIC.search(shown) and "rounded_up" not in shown
+    cost = (COST.search(shown) or BEFORE.search(told)) and "rounded_" not in shown
     return [shown] if cost and re.search(r"\.\d|[efgn]'$", form) else []
 
 
@@ -42,6 +50,19 @@ def test_every_cost_is_printed_rounded_up():
     assert len(SOURCES) > 200
     found = {str(path): costs_rounded_to_nearest(path.read_text("utf-8")) for path in SOURCES}
     assert {path: costs for path, costs in found.items() if costs} == {}
+
+
+def noise_rounded_to_nearest(text):
+    """What a text of Python prints of noise to so many digits."""
+    shown = [one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.FormattedValue) and one.format_spec]
+    names = [ast.unparse(one.value) for one in shown if not re.search("decay|rounded_|needed", ast.unparse(one.value))]
+    return [name for name in names if NOISE.search(name)]
+
+
+def test_noise_that_suffices_is_printed_rounded_up():
+    found = {str(path.relative_to(ROOT)) for path in SOURCES if noise_rounded_to_nearest(path.read_text("utf-8"))}
+    assert found == TOLD
+    assert noise_rounded_to_nearest('f"{run.noise_multiplier:.3g} {noise:g}"') == ["run.noise_multiplier", "noise"]
 
 
 def test_a_planted_one_is_found():
@@ -134,3 +155,37 @@ def test_commands_and_reports_print_no_less(capsys):
         assert float(re.search(r"epsilon = (\S+)", capsys.readouterr().out)[1]) >= cost
         report = str(tfdp.audit.Audit(cost, 0.0, 1e-5, 0.95, "", {}))
         assert float(re.search(r"epsilon <= (\S+)", report)[1]) >= cost
+        audit = tfdp.audit.Audit(9.0, cost, 1e-5, 0.95, "", {"other": cost})
+        proved = [float(one) for one in re.findall(r"epsilon >= (\S+)", str(audit))]
+        assert len(proved) == 2
+        assert all(0.99 * cost <= one <= cost for one in proved), "of what is proved no more is told than is true"
+
+
+@pytest.mark.parametrize("value", [0.0, 1e-9, 1.2, 2.699, 2.6996, 1234567.0, math.inf])
+def test_what_is_rounded_down_is_no_more(value):
+    assert 0.98 * value <= float(rounded_down(value, 3)) <= value
+
+
+@pytest.mark.parametrize("noise", [1.2345649, 0.98765432, 2.0])
+def test_noise_beside_an_epsilon_suffices_for_it(noise, capsys):
+    from tfdp_layers.commands.cli import main
+
+    run = ["--examples", "300", "--batch-size", "30", "--steps", "7", "--delta", "1e-5"]
+    main(["epsilon", *run, "--noise-multiplier", str(noise)])
+    shown = float(re.search(r"at noise multiplier (\S+)", capsys.readouterr().out.replace("\n    ", " "))[1])
+    assert noise <= shown < noise * (1 + 1e-5)
+
+
+def test_noise_of_a_search_suffices():
+    class Tried:
+        def __init__(self, noise_multiplier):
+            self.noise_multiplier = noise_multiplier
+
+    from tfdp_layers.tuning.search import _said
+
+    of, budget = type("Number", (), {"mean": 3.0})(), tfdp.accounting.Budget(1.0, 1e-5)
+    text = _said(of, budget, (Tried(1.2345649), Tried(2.0000001)))
+    low, high = map(float, re.search(r"multiplier (\S+) to ([^:]+):", text).groups())
+    assert low >= 1.2345649
+    assert high >= 2.0000001
+    assert "multiplier 2:" in _said(of, budget, (Tried(2.0),))

@@ -1,6 +1,7 @@
 """PrivacyTensorBoard writes what is promised, and nothing that is not covered unless asked."""
 
 import sys
+import warnings
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,79 @@ def test_training_metrics_need_the_flag_and_validation_metrics_do_not(tmp_path: 
     assert set(events(tmp_path / "without")) == public
     unprotected = {f"unprotected/{kind}{name}" for kind in ("", "batch_") for name in ("loss", "accuracy")}
     assert set(events(tmp_path / "with")) == public | unprotected
+
+
+def two_outputs(name: str) -> Any:
+    inputs = keras.Input((4,))
+    outputs = {one: keras.layers.Dense(1, name=one)(inputs) for one in (name, "other")}
+    model = tfdp.make_private(keras.Model(inputs, outputs))
+    optimizer = tfdp.optimizers.ClippedOptimizer("adam", noise_multiplier=1.0)
+    model.compile(optimizer, loss=dict.fromkeys(outputs, "mse"), metrics={one: ["mae"] for one in outputs})
+    return model
+
+
+@pytest.mark.parametrize("validated", [False, True])
+def test_a_training_metric_that_is_called_like_one_of_validation_data_is_left_out(
+    tmp_path: Path, validated: bool
+) -> None:
+    x, y = records()
+    public, labels = validation()
+    given = {"validation_data": (public, {"val": labels, "other": labels})} if validated else {}
+    board = PrivacyTensorBoard(tmp_path, delta=DELTA)
+    with pytest.warns(UserWarning, match=r"does not write \[.*'val_mae'.*other names") as told:
+        two_outputs("val").fit(
+            x, {"val": y, "other": y}, batch_size=32, epochs=2, verbose=0, callbacks=[board], **given
+        )
+    assert sum("does not write" in str(one.message) for one in told) == 1, "once in a training"
+    assert not [tag for tag in events(tmp_path) if "mae" in tag or "loss" in tag]
+
+
+def test_so_it_is_in_a_loop_and_the_flag_shows_it_as_what_it_is(tmp_path: Path) -> None:
+    x, y = records()
+    for flag in (False, True):
+        model = tfdp.make_private(keras.Sequential([keras.Input((4,)), keras.layers.Dense(1, "sigmoid")]))
+        optimizer = tfdp.optimizers.ClippedOptimizer("adam", noise_multiplier=1.0)
+        model.compile(optimizer, "binary_crossentropy", metrics=[keras.metrics.BinaryAccuracy(name="val_acc")])
+        board = PrivacyTensorBoard(tmp_path / str(flag), delta=DELTA, log_unprotected=flag)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            with model.private_run(x, y, batch_size=32, epochs=1, callbacks=[board]) as run:
+                for batch in run:
+                    run.step(batch)
+        assert any("does not write ['val_acc']" in str(one.message) for one in told) != flag
+        shown = [tag for tag in events(tmp_path / str(flag)) if "val" in tag]
+        assert shown == (["unprotected/val_acc"] if flag else [])
+
+
+def test_a_number_that_a_callback_adds_is_of_validation_data_only_where_there_are_some(tmp_path: Path) -> None:
+    class Adds(keras.callbacks.Callback):
+        adds_to_logs = True
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            logs["val_mine"] = 1.0
+
+    with pytest.warns(UserWarning, match="does not write \\['val_mine'\\].*validation_data"):
+        fit(tiny_model(), Adds(), PrivacyTensorBoard(tmp_path / "none", delta=DELTA), epochs=1)
+    assert "validation/mine" not in events(tmp_path / "none")
+
+
+def test_metrics_of_ordinary_validation_data_are_written_without_a_word(tmp_path: Path) -> None:
+    x, y = records()
+    public, labels = validation()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "PrivacyTensorBoard")
+        board = PrivacyTensorBoard(tmp_path / "value", delta=DELTA)
+        two_outputs("value").fit(
+            x,
+            {"value": y, "other": y},
+            batch_size=32,
+            verbose=0,
+            callbacks=[board],
+            validation_data=(public, {"value": labels, "other": labels}),
+        )
+        fit(tiny_model(), PrivacyTensorBoard(tmp_path / "none", delta=DELTA), epochs=1)
+    shown = {tag for tag in events(tmp_path / "value") if tag.startswith("validation/")}
+    assert shown >= {"validation/value_mae", "validation/other_mae", "validation/loss"}
 
 
 @pytest.mark.parametrize("with_budget", slow_but([True], [False, True]))

@@ -279,3 +279,25 @@ def test_without_matplotlib_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(ImportError, match=r"pip install '.\[plots\]'"):
         import tfdp_layers.plots  # noqa: F401
+
+
+@pytest.mark.parametrize("name", ["val", "value"])
+def test_a_training_metric_that_is_called_like_one_of_validation_data_is_drawn_as_what_it_is(name):
+    import keras
+    import numpy as np
+
+    import tfdp_layers as tfdp
+
+    inputs = keras.Input((3,))
+    outputs = {one: keras.layers.Dense(1, name=one)(inputs) for one in (name, "other")}
+    model = tfdp.make_private(keras.Model(inputs, outputs))
+    optimizer = tfdp.optimizers.ClippedOptimizer("adam")
+    model.compile(optimizer, loss=dict.fromkeys(outputs, "mse"), metrics={one: ["mae"] for one in outputs})
+    x = np.random.default_rng(0).normal(size=(64, 3)).astype("float32")
+    given = {"validation_data": (x + 1.0, {one: x[:, :1] for one in outputs})} if name == "value" else {}
+    budget = tfdp.callbacks.PrivacyBudget(5.0, 1e-3)
+    y = {one: x[:, :1] for one in outputs}
+    history = model.fit(x, y, batch_size=32, epochs=2, verbose=0, callbacks=[budget], **given)
+    for source in (history, model):
+        text = plots.alt_text(plots.accuracy(source, metric="val_mae" if name == "val" else "val_value_mae"))
+        assert ("of the training data: without noise" in text) == (name == "val")

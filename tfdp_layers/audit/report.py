@@ -4,7 +4,7 @@ import json
 import math
 from dataclasses import asdict, dataclass
 
-from tfdp_layers.accounting.wording import rounded_up
+from tfdp_layers.accounting.wording import rounded_down, rounded_up
 
 __all__ = ["Audit"]
 
@@ -58,10 +58,10 @@ class Audit:
         verdict = "REFUTED: the training protects less than claimed" if self.refuted else "not refuted"
         several = f", for {self.canaries} canaries of which {self.included} were included"
         canaries = several if self.canaries > 1 else ", each of a run with the canary or without it"
-        others = "".join(f"\n  {name}: epsilon >= {value:.3g}" for name, value in self.bounds.items())
+        others = "".join(f"\n  {name}: epsilon >= {rounded_down(value, 3)}" for name, value in self.bounds.items())
         return (
             f"Claimed: epsilon <= {rounded_up(self.claimed_epsilon)} at delta = {rounded_up(self.delta, 6)}\n"
-            f"Audited: epsilon >= {self.audited_epsilon_lower:.4g} with confidence {self.confidence:.0%}"
+            f"Audited: epsilon >= {rounded_down(self.audited_epsilon_lower)} with confidence {self.confidence:.0%}"
             f" ({self.assumption}): {verdict}\n"
             f"{self.correct} of {self.guesses} guesses were right{canaries}.{others}\n{_PRIVATE}"
         )

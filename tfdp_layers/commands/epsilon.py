@@ -8,7 +8,7 @@ from absl import flags
 from tfdp_layers.accounting import Epsilon, Ledger, LedgerError, Statement, epsilon
 from tfdp_layers.accounting.charging import charge
 from tfdp_layers.accounting.stored import is_model_file, ledger_of_model_file, notes_of_model_file
-from tfdp_layers.accounting.wording import cost_text
+from tfdp_layers.accounting.wording import cost_text, rounded_up
 from tfdp_layers.commands.command import Command, Refusal, fraction, needed, positive, print_json, wrapped
 from tfdp_layers.commands.sampled_run import SampledRun, define_sampled_run
 
@@ -67,7 +67,7 @@ def _run(values: flags.FlagValues) -> int:
         return 0
     statement = Statement.from_ledger(ledger, run.delta)
     print(f"{cost_text(spent, run.delta, 6)} (by {spent.accountant})")
-    print(wrapped(f"Run: {run.steps} steps at noise multiplier {noise:g}", "", 4))
+    print(wrapped(f"Run: {run.steps} steps at noise multiplier {rounded_up(noise, 6)}", "", 4))
     print(wrapped(f"Sampling: {run.describe()}", "", 4))
     print(wrapped(f"Protects {statement.privacy_unit}; {statement.relation}", "", 4))
     for note in statement.notes:

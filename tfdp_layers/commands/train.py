@@ -1,6 +1,5 @@
 """`tfdp train`: a private training run from data to statement."""
 
-import os
 import sys
 import time
 from dataclasses import replace
@@ -244,13 +243,11 @@ def _adapt(training: Training, model: Any) -> Training:
 
 
 def _save(model: Any, path: Path) -> None:
-    """Writes beside the file and renames, so that an interruption leaves no half of a model behind."""
-    partial = path.with_name(f".{path.stem}.partial.keras")
-    try:
+    """Whole or not at all: an interruption leaves no half of a model behind."""
+    from tfdp_layers.models.whole_file import whole_file
+
+    with whole_file(path) as partial:
         model.save(partial)
-        os.replace(partial, path)
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 COMMAND = Command("train", _DESCRIPTION, define_training_options, _run)

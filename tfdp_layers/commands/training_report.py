@@ -45,7 +45,7 @@ def plan(training: Training, model: Any) -> str:
         "Training": f"{recipe.epochs} epochs of {math.ceil(training.examples / recipe.batch_size)} steps, on"
         f" {recipe.batch_size} records ({drawn}); {steps}",
         "Privacy": f"budget {cost_text(options.epsilon, options.delta, 6)}{spent}; noise multiplier"
-        f" {float(training.noise_multiplier):.4g}",
+        f" {rounded_up(float(training.noise_multiplier))}",
         "Note": "the training loss and accuracy below carry no noise: the guarantee does not cover them",
     }
     if options.holdout is not None:

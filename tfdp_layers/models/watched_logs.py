@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import optree
 
-from tfdp_layers.callbacks.steering import PUBLIC
+from tfdp_layers.accounting.logs import mark_unprotected
 
 
 class WatchedNumber(np.lib.mixins.NDArrayOperatorsMixin):
@@ -184,6 +184,17 @@ class Histories:
             history.update(written)
 
     @contextlib.contextmanager
+    def marked(self, model: Any) -> Iterator[None]:
+        """Afterwards, the histories of a training keep which of their numbers are private."""
+        before = getattr(model, "history", None)
+        try:
+            yield
+        finally:
+            own = getattr(model, "history", None)
+            for history in (*self._given, *(own,) * (own is not None and own is not before)):
+                mark_unprotected(history, self._private)
+
+    @contextlib.contextmanager
     def watched(self, own: Any) -> Iterator[None]:
         """Inside, what is read is noted; what is written there is written into the histories themselves.
 
@@ -226,13 +237,3 @@ def _unflattened(names: Any, values: Any) -> Any:
 
 # For `keras.tree`, to which a dict of another class is no tree.
 optree.register_pytree_node(WatchedLogs, _flattened, _unflattened, namespace="keras")
-
-
-def is_private(name: str, validated: bool, posing: bool) -> bool:
-    """Whether a number in the logs was computed from private records without noise.
-
-    Args:
-        validated: whether there are validation data, which are public.
-        posing: whether outputs or metrics of the model are named like validation metrics.
-    """
-    return name not in PUBLIC and not (name.startswith("val_") and validated and not posing)

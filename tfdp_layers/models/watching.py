@@ -96,7 +96,7 @@ class Watch:
     def watching(self) -> Iterator[None]:
         """Inside, hooks of unknown callbacks get logs that note what is read, and others decide by what they did."""
         try:
-            with self._hooks.surrounded():
+            with self._histories.marked(self._model), self._hooks.surrounded():
                 yield
         finally:
             self._body.close()

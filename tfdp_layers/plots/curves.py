@@ -9,6 +9,7 @@ import numpy as np
 from tfdp_layers.accounting import RunPlan, privacy_profile
 from tfdp_layers.accounting.accountant import check_delta
 from tfdp_layers.accounting.calibration import estimated_noise_multiplier
+from tfdp_layers.accounting.logs import is_unprotected, metric_of
 from tfdp_layers.accounting.wording import rounded_up
 from tfdp_layers.plots.figures import Figure, described, drawn, framed, named
 from tfdp_layers.plots.sources import Points, by_name, epsilon_points, history_of, ledger_of, scalars_of
@@ -64,7 +65,8 @@ def accuracy(
             with a `PrivacyBudget` and validation data, or a folder of `PrivacyTensorBoard`. Values may be lists of
             repeated runs: then their means are drawn, and bars from the least to the largest.
         metric: of a History; in a folder `validation/NAME` of `val_NAME`. One of the training data carries no noise,
-            and no epsilon covers it: the picture says so.
+            and no epsilon covers it: the picture says so. A History knows what its numbers are of; in a mapping, as
+            `history.history` is, `val_...` stands for public validation data by your word.
         baseline: the same without privacy; draws a line.
         named_sources: the same, under names of your own.
 
@@ -76,8 +78,9 @@ def accuracy(
     for line, (x, y) in zip(list(axes.lines), found.values(), strict=True):
         if any(len(v) > 1 for v in y):
             axes.vlines(x, [min(v) for v in y], [max(v) for v in y], color=line.get_color(), linewidth=1.2)
-    what, noted = metric.removeprefix("val_").replace("_", " "), ""
-    if not metric.startswith("val_") and any(history_of(one) for one in (*sources, *named_sources.values())):
+    what, noted = metric_of(metric).replace("_", " "), ""
+    given = (*sources, *named_sources.values())
+    if any(history_of(one) and is_unprotected(one, metric) for one in given):
         noted = ", of the training data: without noise, not to be published"
     if baseline is not None:
         axes.axhline(baseline, color="#1a1a1a", linewidth=1.2, linestyle=(0, (2, 2)))
@@ -122,7 +125,7 @@ def _pairs(source: Any, metric: str) -> tuple[list[float], list[list[float]]]:
 
 
 def _tags(metric: str) -> tuple[str, str]:
-    return "privacy/epsilon", f"validation/{metric.removeprefix('val_')}"
+    return "privacy/epsilon", f"validation/{metric_of(metric)}"
 
 
 def noise(
@@ -165,7 +168,7 @@ def noise(
     title = f"Noise that a budget needs: {examples:,} records, {epochs} epochs, delta {rounded_up(delta, 6)}"
     named(axes, "epsilon", "noise multiplier", title)
     ends = "; ".join(
-        f"{n}: {y[0]:.3g} at epsilon {rounded_up(x[0], 6)}, {y[-1]:.3g} at {rounded_up(x[-1], 6)}"
+        f"{n}: {rounded_up(y[0], 3)} at epsilon {rounded_up(x[0], 6)}, {rounded_up(y[-1], 3)} at {rounded_up(x[-1], 6)}"
         for n, (x, y) in lines.items()
     )
     return described(figure, f"Line chart of the noise multiplier against epsilon, both logarithmic. {ends}.")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from tfdp_layers.accounting.stated_releases import StatedRelease
-from tfdp_layers.accounting.wording import rounded_up
+from tfdp_layers.accounting.wording import rounded_down, rounded_up
 from tfdp_layers.audit.report import Audit
 from tfdp_layers.plots.figures import Figure, described, framed, named
 from tfdp_layers.plots.sources import by_name, statement_of
@@ -79,7 +79,8 @@ def audit(*audits: Audit, **named_audits: Audit) -> Figure:
         axes.plot(lower, row, "<" if one.refuted else ">", color="#c8501e", markersize=9, zorder=2)
         axes.plot(claimed, row, "|", color=_DARK, markersize=18, markeredgewidth=3, zorder=2)
         verdict = ", which is false" if one.refuted else ""
-        texts = ((f"refutes {lower:.3g}", lower, 10), (f"claims {rounded_up(claimed, 3)}{verdict}", claimed, -18))
+        claims, refutes = f"claims {rounded_up(claimed, 3)}{verdict}", f"refutes {rounded_down(lower, 3)}"
+        texts = ((refutes, lower, 10), (claims, claimed, -18))
         for text, x, shift in texts:
             axes.annotate(text, (x, row), (0, shift), "data", "offset points", ha="center", fontsize=9.5)
     axes.set_yticks(list(range(len(found))), [_short(name) for name in found])
@@ -89,8 +90,8 @@ def audit(*audits: Audit, **named_audits: Audit) -> Figure:
     axes.grid(False, axis="y")
     named(axes, "epsilon", "", "What is claimed, and what the attack refutes")
     told = "; ".join(
-        f"{name}: claims {rounded_up(one.claimed_epsilon, 3)}, the attack refutes {one.audited_epsilon_lower:.3g}"
-        + (", so the claim is false" if one.refuted else "")
+        f"{name}: claims {rounded_up(one.claimed_epsilon, 3)}, the attack refutes"
+        f" {rounded_down(one.audited_epsilon_lower, 3)}" + (", so the claim is false" if one.refuted else "")
         for name, one in found.items()
     )
     return described(figure, f"Chart of audits. {told}.")

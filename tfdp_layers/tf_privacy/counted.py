@@ -17,7 +17,7 @@ from tfdp_layers.accounting.repeats import warn_of_repeated
 from tfdp_layers.accounting.sightings import keep, sight, warn_of_others
 from tfdp_layers.callbacks.steering import flatten_callbacks, is_unknown, logs_first
 from tfdp_layers.callbacks.turns import OwnStep, Turns
-from tfdp_layers.tf_privacy.fitting import Data, data_of, refuse_unsound_fit, warn_of_validation
+from tfdp_layers.tf_privacy.fitting import Data, data_of, private_in, refuse_unsound_fit, warn_of_validation
 from tfdp_layers.tf_privacy.forward import refuse_leaks, refuse_shared_weights
 from tfdp_layers.tf_privacy.guard import OwnTrainStep
 from tfdp_layers.tf_privacy.mechanism import Mechanism, mechanism_of
@@ -46,6 +46,7 @@ class Counted:
     train_function: Any = OwnStep(lambda model, step: _is_foreign(model, step))
     _tfdp_step: Any
     _tfdp_making: bool
+    private_in_logs: Callable[[str], bool]
     trainable_weights: list[Any]
     stop_training: bool
 
@@ -147,7 +148,7 @@ class Counted:
         for weight in self.trainable_weights:
             weight._tfdp_ledger = self.ledger
         self._tfdp_run = Run(mechanism, release, token, planned)
-        self._tfdp_traced = mechanism
+        self._tfdp_traced, self.private_in_logs = mechanism, private_in(self, arguments)
         own = Turns(lambda: self._tfdp_run), self._tfdp_outside.epochs(self)
         arguments["callbacks"] = logs_first(arguments.get("callbacks"), *own)
         try:

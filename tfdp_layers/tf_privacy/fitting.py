@@ -1,6 +1,7 @@
 """What `fit` of a tensorflow-privacy model accepts, and how its records are drawn."""
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting.footprint import Footprint, footprint_of
+from tfdp_layers.accounting.logs import is_private, posing_names
 from tfdp_layers.callbacks.steering import flatten_callbacks, refuse_steering
 from tfdp_layers.caller import warn
 from tfdp_layers.instances import refuse_own_code
@@ -16,7 +18,7 @@ from tfdp_layers.sampling import Partition, Sampling
 from tfdp_layers.tf_privacy.draws import PoissonBatches, records_of
 from tfdp_layers.tf_privacy.mechanism import Mechanism
 
-__all__ = ["Data", "data_of", "refuse_unsound_fit", "warn_of_validation"]
+__all__ = ["Data", "data_of", "private_in", "refuse_unsound_fit", "warn_of_validation"]
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,22 @@ def data_of(arguments: dict[str, Any]) -> Data:
     return Data(x, sampling, examples, sampling.batch_size)
 
 
+def posing_in(model: Any) -> list[str]:
+    """Outputs and metrics of a Keras 2 model whose training metrics are named like validation metrics."""
+    compiled = getattr(model, "compiled_metrics", None)
+    given = [getattr(compiled, name, None) for name in ("_user_metrics", "_user_weighted_metrics")]
+    metrics = [one for one in tf.nest.flatten(given) if one is not None]
+    named = [getattr(one, "name", None) or getattr(one, "__name__", one) for one in metrics]
+    of_layers = [one.name for one in getattr(model, "metrics", ())]  # these, and what Keras made of the others
+    return posing_names({*map(str, named), *of_layers, *(getattr(model, "output_names", None) or ())})
+
+
+def private_in(model: Any, arguments: dict[str, Any]) -> Callable[[str], bool]:
+    """Whether a number of a name is private in the logs of a `fit` with these arguments: see `is_private`."""
+    validated = arguments.get("validation_data") is not None
+    return lambda name: is_private(name, validated, bool(posing_in(model)))
+
+
 def refuse_unsound_fit(model: Any, arguments: dict[str, Any]) -> None:
     """Raises ValueError for settings of `fit` and `compile` that the ledger could not account, or that leak."""
     import keras
@@ -124,7 +142,7 @@ def refuse_unsound_fit(model: Any, arguments: dict[str, Any]) -> None:
             "validation_data is the private training data itself; its metrics carry no noise. Give public data."
         )
     for callback in flatten_callbacks(arguments.get("callbacks")):
-        refuse_steering(callback, validation is not None)
+        refuse_steering(callback, validation is not None, posing_in(model))
         if isinstance(callback, keras.callbacks.BackupAndRestore):
             raise ValueError(
                 "BackupAndRestore goes on in the middle of an epoch, where a record may come twice in what is accounted"

@@ -6,9 +6,9 @@ import keras
 import keras_tuner
 
 from tfdp_layers.accounting import Ledger
+from tfdp_layers.accounting.logs import is_private, reads_as_validation
 from tfdp_layers.models import fit_arguments, validation
 from tfdp_layers.models.training import PrivateTraining
-from tfdp_layers.models.watched_logs import is_private
 from tfdp_layers.tuning.trial_ledger import refuse_paid
 
 __all__ = ["MADE_UP", "Charged"]
@@ -134,7 +134,7 @@ def _refuse_edited(found: dict[str, Any], known: dict[str, Any]) -> None:
             " kwargs['callbacks']."
         )
     wrong = [name for name, values in known.items() if list(found.get(name, ())) != list(values)]
-    wrong += [name for name in found if name.startswith("val_") and name not in known]
+    wrong += [name for name in found if reads_as_validation(name) and name not in known]
     if wrong:
         raise keras_tuner.errors.FatalTypeError(
             f"fit of the hypermodel returned a History whose {wrong[0]!r} is not what the last model.fit of the trial's"

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tfdp_layers.accounting.logs import metric_of, reads_as_validation
 from tfdp_layers.accounting.selection import Part
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.whose import Whose, whose_of
@@ -160,7 +161,7 @@ def objective_of(objective: Any, validation_data: Any, mode: str) -> Objective:
                 " public data, and higher is better."
             )
         return Objective(lambda model, _: objective(model), own=True)
-    if not isinstance(objective, str) or not objective.startswith("val_"):
+    if not isinstance(objective, str) or not reads_as_validation(objective):
         raise ValueError(
             f"objective must be the name of a metric of validation_data, such as 'val_accuracy' or 'val_loss', or a"
             f" function of the model. Received: {objective!r}. A metric of the training data carries no noise: choosing"
@@ -168,7 +169,7 @@ def objective_of(objective: Any, validation_data: Any, mode: str) -> Objective:
         )
     if not isinstance(validation_data, tuple | list) or len(validation_data) not in (2, 3):
         raise ValueError(f"The objective {objective!r} needs validation_data=(x, y), which are PUBLIC.")
-    name, sign = objective.removeprefix("val_"), _sign(objective, mode)
+    name, sign = metric_of(objective), _sign(objective, mode)
 
     def of(model: Any, _: int) -> float:
         x, y, *weights = validation_data

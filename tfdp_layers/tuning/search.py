@@ -301,7 +301,7 @@ def _of_trial(ledger: Ledger) -> bool:
 
 def _said(number: NumberOfTrials, target: Budget, candidates: tuple[Candidate, ...]) -> str:
     noises = sorted({candidate.noise_multiplier for candidate in candidates})
-    noise = f"{noises[0]:g}" if len(noises) == 1 else f"{noises[0]:g} to {noises[-1]:g}"
+    noise = " to ".join(rounded_up(one, 6) for one in sorted({noises[0], noises[-1]}))
     return (
         f"Noise multiplier {noise}: epsilon {rounded_up(target.epsilon, 6)} at delta {rounded_up(target.delta, 6)} for"
         f" a whole search of {number.mean:g} trials on average. How many, is secret: nothing is said before the"

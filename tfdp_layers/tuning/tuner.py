@@ -19,8 +19,8 @@ except ImportError as error:
 
 from tfdp_layers.accounting import BudgetExhausted, Ledger, epsilon
 from tfdp_layers.accounting.charging import check_ledger
+from tfdp_layers.accounting.logs import is_private
 from tfdp_layers.callbacks import PrivacyBudget
-from tfdp_layers.callbacks.steering import PUBLIC
 from tfdp_layers.caller import warn
 from tfdp_layers.instances import replaced, shown
 from tfdp_layers.models.finite import Diverged
@@ -266,7 +266,7 @@ def _refuse_unpaid(oracle: Any, ledger: Ledger) -> None:
 def _refuse_private(objective: Any) -> None:
     """Raises ValueError, fatal to a search, for an oracle's objective that is not of validation data."""
     names = [str(one.name) for one in getattr(objective, "objectives", [objective])]
-    if not all(name.startswith("val_") or name in PUBLIC for name in names):
+    if any(is_private(name, validated=True, posing=False) for name in names):
         raise keras_tuner.errors.FatalValueError(
             f"The oracle's objective must be a metric of validation data, which are public, such as 'val_accuracy'."
             f" Received: {names}. A number of the training data carries no noise: choosing by it would leak."
