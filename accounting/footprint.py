@@ -39,6 +39,7 @@ class Footprint:
         records: how many there are; None where that is not known.
         columns: of them and their labels, known again in a data set of the same rows.
         derived: where the records lie that one of these columns was computed from.
+        copies: a sketch of records that are read by index, for copies within them alone: its hashes are no others'.
     """
 
     places: frozenset[Place] = frozenset()
@@ -46,6 +47,7 @@ class Footprint:
     records: int | None = None
     columns: Columns = _NONE
     derived: frozenset[Place] = frozenset()
+    copies: Sketch | None = None
 
     def same_place(self, other: Footprint) -> bool:
         """Whether both are of one object, or of rows of one array that meet: what the program says, not the records."""

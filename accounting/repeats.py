@@ -42,7 +42,7 @@ def warn_of_repeated(footprint: Footprint | None, unit: str) -> None:
         footprint: of the records; None where nothing is known of them.
         unit: that is protected.
     """
-    sketch = footprint.sketch if footprint else None
+    sketch = footprint.sketch or footprint.copies if footprint else None
     if sketch is not None and unit != "record" and sketch.holders is None:
         sketch = None  # nothing is known of whose they are
     seen, begins = _seen(sketch)

@@ -121,7 +121,7 @@ def sight(
         found = tuple(_uncounted([ledger, *beside], [footprint], content=True))
         sketches = (one.footprint.sketch for one in _sightings)
         known = next((one for one in sketches if one is not None and one == footprint.sketch), footprint.sketch)
-        _sightings.append(Sighting(replace(footprint, sketch=known), ledger, token))
+        _sightings.append(Sighting(replace(footprint, sketch=known, copies=None), ledger, token))
         return found
 
 

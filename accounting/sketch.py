@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,7 +14,7 @@ from tfdp_layers.accounting.columns import words_of
 from tfdp_layers.accounting.lone_copies import lone_copies
 from tfdp_layers.accounting.people import People
 
-__all__ = ["Sketch", "differ", "hashes_of", "sketch_of"]
+__all__ = ["Sketch", "differ", "hashes_of", "sketch_by", "sketch_of"]
 
 _KEPT = 1024
 """Rows of a sketch: those whose hashes are smallest, so that two sketches choose alike."""
@@ -113,7 +113,21 @@ def _by_chance(counts: np.ndarray, size: float) -> tuple[float, float]:
 
 def sketch_of(arrays: Sequence[np.ndarray], people: People | None = None) -> Sketch:
     """Of the rows over all arrays, (records, ...) each, and whose these are, if that is known."""
-    hashes, few = hashes_of(arrays), _KEPT
+    hashes = hashes_of(arrays)
+    found = sketch_by(hashes, lambda values, several: _told_by(arrays, hashes, values, several), people)
+    return replace(found, filled=_filled(arrays, hashes), lone=lone_copies(arrays, hashes, people))
+
+
+def sketch_by(
+    hashes: np.ndarray, told: Callable[[np.ndarray, np.ndarray], tuple[bool, bool]], people: People | None = None
+) -> Sketch:
+    """Of rows of which only these hashes are known, (records,) uint64, equal for equal rows; without `filled`, `lone`.
+
+    Args:
+        told: gives `told_by_half` and `told_by_quarter`, by the hashes of rows and of those that come several times.
+        people: whose the records are, if that is known.
+    """
+    few = _KEPT
     values, counts = hashes[:0], hashes[:0]
     while len(values) <= _KEPT and few < len(hashes):
         few = min(len(hashes), 4 * few)
@@ -125,10 +139,8 @@ def sketch_of(arrays: Sequence[np.ndarray], people: People | None = None) -> Ske
     values, counts = values[:_KEPT], counts[:_KEPT].astype(np.uint32)
     kinds = None if people is None else _kinds(hashes, values)
     held = counts if people is None or kinds is None else people.holders(kinds, counts).astype(np.uint32)
-    told = _told_by(arrays, hashes, values, values[held > 1])
-    told_and_filled = *told, _filled(arrays, hashes)
-    found = Sketch(values.tobytes(), counts.tobytes(), below, len(hashes), *told_and_filled)
-    found = replace(found, lone=lone_copies(arrays, hashes, people))
+    told_by = told(values, values[held > 1])
+    found = Sketch(values.tobytes(), counts.tobytes(), below, len(hashes), *told_by)
     if people is None or kinds is None:
         return found
     spread = people.count >= _PEOPLE and people.most(kinds) <= _WIDE * len(values)

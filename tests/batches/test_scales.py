@@ -122,3 +122,29 @@ def test_where_limits_were_known_nothing_is_lost():
 def test_batches_of_such_records_say_it():
     with pytest.warns(UserWarning, match="statistics of these very records"):
         tfdp.PrivateBatches(standardised(X), np.ones((1000, 1)), tfdp.sampling.Poisson(8))
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "float16"])
+def test_standardised_columns_are_seen_in_each_type_of_floats(dtype):
+    rng = np.random.default_rng(0)
+    raw = np.c_[rng.integers(18, 90, 400), rng.normal(120, 15, 400), rng.normal(5, 1, 400)]
+    standard = ((raw - raw.mean(0)) / raw.std(0)).astype(dtype)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        for given in (standard, raw.astype(dtype), (1000 * raw).clip(-6e4, 6e4).astype(dtype)):
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                warnings.simplefilter("error", RuntimeWarning)
+                tfdp.PrivateBatches(given, sampling=tfdp.sampling.Poisson(20))
+            assert bool([one for one in caught if "mean 0" in str(one.message)]) == (given is standard)
+        other = (rng.normal(120, 15, (400, 8)) - 120) / 15  # constants from elsewhere
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            tfdp.PrivateBatches(other.astype(dtype), sampling=tfdp.sampling.Poisson(20))
+
+
+def test_standardised_columns_are_seen_in_lists_of_records():
+    table = np.random.default_rng(0).normal(size=(100, 3))
+    table = ((table - table.mean(0)) / table.std(0)).astype("float32")
+    with pytest.warns(UserWarning, match="mean 0 and standard deviation 1"):
+        tfdp.records([*zip(table, table[:, 0] > 0, strict=True)])

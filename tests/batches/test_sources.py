@@ -135,7 +135,7 @@ def test_a_cache_is_written_once_for_this_user_alone_and_begun_anew_after_an_int
         for one, other in same_draws(tfdp.records(dataset, cache=folder)):
             np.testing.assert_array_equal(one[0], other[0])
     assert len(read) == 20
-    assert all(stat.S_IMODE(os.stat(folder / name).st_mode) == 0o600 for name in ("0.raw", "1.raw"))
+    assert all(stat.S_IMODE(os.stat(folder / name).st_mode) == 0o600 for name in ("0.raw", "1.raw", "records.json"))
     with open(folder / "0.raw", "r+b") as file:
         file.truncate(100)
     with pytest.raises(ValueError, match=r"0\.raw has 100 bytes.*have 480.*Remove the folder"):

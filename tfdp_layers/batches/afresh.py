@@ -51,6 +51,8 @@ class Afresh(Chance):
         found = super()._parts(step)
         if kind(step) == "Scan" and not _ends(step):
             return [max(COUNTED, one) for one in found]  # by what it keeps
+        if kind(step) == "Cache" and int(step.cardinality()) != tf.data.INFINITE_CARDINALITY:
+            return [NONE for _ in found]  # whatever made them in the first pass
         return [NONE if one == COUNTED else one for one in found] if _ends(step) else found
 
     def chooses(self, step: Any) -> bool:

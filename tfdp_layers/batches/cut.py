@@ -30,7 +30,7 @@ from tfdp_layers.batches.steps import below, graphs_of, kind, kind_of, number, o
 from tfdp_layers.caller import warn
 from tfdp_layers.sampling import FixedSize, Sampling
 
-__all__ = ["warn_of_cut"]
+__all__ = ["say_no_draw", "say_other_size", "say_repeated", "warn_of_cut"]
 
 _TOGETHER = ("Zip", "Concatenate", "DirectedInterleave")
 _APART = ("Unbatch", "Rebatch", *FLAT)
@@ -58,32 +58,47 @@ def warn_of_cut(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> 
     """
     of_passes = sampling.kind in _OF_PASSES
     if of_passes and repeats(dataset) and not _is_first_round(dataset, sampling, examples):
-        warn(
-            f"This pipeline is declared as {sampling}, with each record once in an epoch, and gives each several times"
-            " (.repeat, or behind itself): a person in it k times costs more than is stated. Leave .repeat out, and"
-            " declare as many examples as there are records."
-        )
+        say_repeated(sampling)
         return
     if of_passes and may_overlap(dataset):
         warn_of_overlaps(True, "record")
         return
     size = _cut_to(dataset, examples)
     if size and size != sampling.batch_size and of_passes:
-        warn(
-            f"This pipeline is declared as {sampling}, and its batches are of .batch({size}): what is stated is"
-            f" for others. Declare {type(sampling).__name__}({size}), or the batches' true size."
-        )
+        say_other_size(sampling, size)
     if of_passes or (sampling.batch_size >= examples and size in (None, sampling.batch_size)):
         return
     if size is not None:
         afresh = _draws_afresh(dataset, size, examples)
         if not (afresh and isinstance(sampling, FixedSize)):
-            _warn_of_no_draw(sampling, size, afresh, any(kind(one) == _BY_TURNS for one in steps(dataset)))
+            say_no_draw(sampling, size, afresh, any(kind(one) == _BY_TURNS for one in steps(dataset)))
     else:
         warn_of_same(dataset, sampling, examples)
 
 
-def _warn_of_no_draw(sampling: Sampling, size: int, afresh: bool, by_turns: bool) -> None:
+def say_repeated(sampling: Sampling) -> None:
+    warn(
+        f"This pipeline is declared as {sampling}, with each record once in an epoch, and gives each several times"
+        " (.repeat, or behind itself): a person in it k times costs more than is stated. Leave .repeat out, and"
+        " declare as many examples as there are records."
+    )
+
+
+def say_other_size(sampling: Sampling, size: int) -> None:
+    warn(
+        f"This pipeline is declared as {sampling}, and its batches are of .batch({size}): what is stated is"
+        f" for others. Declare {type(sampling).__name__}({size}), or the batches' true size."
+    )
+
+
+def say_no_draw(sampling: Sampling, size: int, afresh: bool = False, by_turns: bool = False) -> None:
+    """Warns of a pipeline that cuts passes over its records into batches, where a draw is declared.
+
+    Args:
+        size: of its batches, 0 of several.
+        afresh: whether each batch is the beginning of a new shuffle.
+        by_turns: whether records are taken by turns from several data sets.
+    """
     name = f".batch({size})" if size else "what makes its batches"
     how, or_else = (
         "cuts passes over its records into its batches: each record is in exactly one batch of a pass",

@@ -15,10 +15,13 @@ from tfdp_layers.batches.captured import warn_of_captured
 from tfdp_layers.batches.cut import warn_of_cut
 from tfdp_layers.batches.generators import generated
 from tfdp_layers.batches.learned import note_layers
+from tfdp_layers.batches.loaders import look_at_loader
 from tfdp_layers.batches.mixing import warn_of_mixing
 from tfdp_layers.batches.passes import refuse_moving_order, same_passes
 from tfdp_layers.batches.records import checked_examples, checked_sampling
+from tfdp_layers.batches.replayed import Drawn, Reading
 from tfdp_layers.batches.slices import fill
+from tfdp_layers.batches.stores import Field, refuse_no_numbers
 from tfdp_layers.sampling import Sampling
 
 _OF_PASSES = ("partition", "cyclic")
@@ -52,21 +55,29 @@ class DeclaredBatches(Batches):
             )
         if isinstance(dataset, tf.data.Dataset) and dataset.cardinality() == 0:
             raise ValueError(_NO_BATCHES)
+        drawn = self._look_at(dataset)
+        self.pipeline = weakref.ref(dataset) if hasattr(dataset, "__weakref__") else None
+        self._dataset = self._endless(dataset, drawn)
+        self._check_elements(self._dataset.element_spec)
+
+    def _look_at(self, dataset: Any) -> Drawn | None:
+        """Warns of what is seen before training; returns what looks at the batches while they are read."""
         if isinstance(dataset, tf.data.Dataset):
             warn_of_mixing(dataset)
             warn_of_captured(dataset, self.examples, draws=True)
             warn_of_cut(dataset, self.sampling, self.examples)
             note_layers(self, dataset)
-        self.pipeline = weakref.ref(dataset) if hasattr(dataset, "__weakref__") else None
-        self._dataset = self._endless(dataset)
-        self._check_elements(self._dataset.element_spec)
+            return None
+        said = not isinstance(dataset, list | tuple) and look_at_loader(dataset, self.sampling, self.examples)
+        of_no_draw = self.sampling.kind in _OF_PASSES or self.sampling.batch_size >= self.examples
+        return None if said or of_no_draw else Drawn(self.sampling, self.examples)
 
-    def _endless(self, dataset: Any) -> tf.data.Dataset:
+    def _endless(self, dataset: Any, drawn: Drawn | None) -> tf.data.Dataset:
         """The batches over and over; where all passes must have one order, as long as they do."""
         finite = isinstance(dataset, tf.data.Dataset)
         if not self.sampling.fixed:
             passes = len(self) if self.sampling.kind in _OF_PASSES else None
-            return dataset.repeat() if finite else _from_iterable(dataset, passes)
+            return dataset.repeat() if finite else _from_iterable(dataset, passes, drawn)
         if finite:
             refuse_moving_order(dataset)
             return same_passes(dataset.enumerate().repeat(), len(self))
@@ -100,6 +111,7 @@ class DeclaredBatches(Batches):
                     " Make ragged ones dense (.to_tensor(shape=(None, N)), N known beforehand), sparse ones too, and"
                     " give unknown shapes by tf.ensure_shape, in dataset.map."
                 )
+            refuse_no_numbers([Field(tuple(leaf.shape[1:]), leaf.dtype)])
             if leaf.shape.rank == 0 or leaf.shape[0] not in allowed:
                 raise ValueError(
                     f"The dataset's elements are not batches as {self.sampling} draws them, whose first axis is one of"
@@ -162,17 +174,20 @@ def declare_sampling(dataset: Any, sampling: Sampling, *, examples: int) -> Decl
     (rows, ...), structures of them allowed; weights (rows,). A finite one is repeated.
     Units: records; `examples` is a public declared constant.
     Guarantee: the caller's. Nothing here can check it, and the privacy statement says that it was declared; where
-    `.batch` is seen to cut batches other than the declared ones, a warning says so. Shuffling is not Poisson sampling:
-    declare `dataset.shuffle(examples).batch(b)` as `Partition(b)`, and with reshuffle_each_iteration=False as
-    `Cyclic(b)`, whose passes are compared as far as can be.
+    `.batch` is seen to cut batches other than the declared ones, a warning says so, and so it does where a loader, or a
+    data set of Grain, gives the same batches in each pass, or batches of one size where sizes are drawn: that is seen
+    as training reads them (`batches/replayed.py`). Nothing calls `on_epoch_end` of a `keras.utils.PyDataset`. Shuffling
+    is not Poisson sampling: declare `dataset.shuffle(examples).batch(b)` as `Partition(b)`, and with
+    reshuffle_each_iteration=False as `Cyclic(b)`, whose passes are compared as far as can be.
     Raises: ValueError if the elements are not batches, or, for `Partition` and `Cyclic`, are not known to be
-    ceil(examples / b) an epoch; for `Cyclic` also where the order is seen to change, or to depend on the records.
+    ceil(examples / b) an epoch; where a zip of Grain puts records of one source beside others of it; for `Cyclic` also
+    where the order is seen to change, or to depend on the records.
     Source: Chua et al. 2024, arXiv:2403.17673 (shuffled batches accounted as Poisson).
     """
     return DeclaredBatches(dataset, sampling, examples=examples)
 
 
-def _from_iterable(batches: Any, passes: int | None = None) -> tf.data.Dataset:
+def _from_iterable(batches: Any, passes: int | None = None, drawn: Drawn | None = None) -> tf.data.Dataset:
     """Its batches over and over; where `passes` says how many a pass has, as long as each has so many."""
     if not isinstance(batches, Iterable):
         raise ValueError(f"The dataset must be a tf.data.Dataset or an iterable of batches. Received: {type(batches)}.")
@@ -182,23 +197,25 @@ def _from_iterable(batches: Any, passes: int | None = None) -> tf.data.Dataset:
         raise ValueError(_NO_BATCHES)
     if iterator is batches:  # it cannot be started again, so what was looked at goes back in front
         batches = itertools.chain([first], iterator)
+    del iterator  # a generator that nobody goes on with ends here
 
     def spec(leaf: Any) -> tf.TensorSpec:
         array = np.asarray(leaf)
         return tf.TensorSpec((None, *array.shape[1:]) if array.ndim else (), array.dtype)
 
     signature = keras.tree.map_structure(spec, keras.tree.lists_to_tuples(first))
-    return generated(_Endless(batches, passes), iter, signature)
+    return generated(_Endless(batches, passes, drawn), iter, signature)
 
 
 class _Endless:
-    """The batches of an iterable over and over, as NumPy arrays."""
+    """The batches of an iterable over and over, as NumPy arrays; `drawn` says what is seen of them as they are read."""
 
-    def __init__(self, batches: Iterable[Any], passes: int | None = None) -> None:
-        self._batches, self._passes = batches, passes
+    def __init__(self, batches: Iterable[Any], passes: int | None = None, drawn: Drawn | None = None) -> None:
+        self._batches, self._passes, self._drawn = batches, passes, drawn
         self._lock = threading.Lock()  # two datasets may share one generator
 
     def __iter__(self) -> Iterator[Any]:
+        reading = None if self._drawn is None else Reading(self._drawn)
         while True:
             fetched, iterator = 0, iter(self._batches)
             while True:
@@ -207,7 +224,10 @@ class _Endless:
                 if batch is None:
                     break
                 fetched += 1
-                yield keras.tree.map_structure(np.asarray, keras.tree.lists_to_tuples(batch))
+                made = keras.tree.map_structure(np.asarray, keras.tree.lists_to_tuples(batch))
+                if reading is not None:
+                    reading.read(made)
+                yield made
                 if fetched == self._passes:
                     break
             if self._passes and (fetched != self._passes or next(iterator, None) is not None):
@@ -215,5 +235,7 @@ class _Endless:
                     f"A pass over the declared batches has not the {self._passes} batches that its length says: a"
                     " record would be in one epoch twice. Let __iter__ give as many as __len__ counts."
                 )
+            if reading is not None:
+                reading.ended()
             if not fetched:
                 raise ValueError("The declared dataset ran out of batches. Give an endless or a repeatable iterable.")

@@ -11,9 +11,12 @@ from tfdp_layers.caller import warn
 
 __all__ = ["look_at_grain"]
 
-_IN_PLACE = ("Map", "RandomMap", "MapWithIndex", "WithSeed", "Source", "Range", "Zip")
+_IN_PLACE = (
+    *("Map", "RandomMap", "MapWithIndex", "WithSeed", "Source", "Range", "Zip"),
+    *("Prefetch", "WithOptions", "Sampler", "DataLoaderPipelineMarker", "DataLoaderState"),
+)
 """Steps that give what they make of an element at its place."""
-_MOVING = ("Shuffle", "WindowShuffle", "Slice", "Repeat", "Concatenate", "Mixed", "Batch", "Filter")
+_MOVING = ("Shuffle", "WindowShuffle", "Slice", "Repeat", "Concatenate", "Mixed", "Batch", "Filter", "Interleave")
 """Steps that give whole elements at other places, or leave some out: others look at these (`choices`, `repeats`)."""
 _RANGE = "range"
 _BY_PLACE = {
@@ -22,10 +25,13 @@ _BY_PLACE = {
 }
 
 
-def look_at_grain(source: Any) -> None:
+def look_at_grain(source: Any, draws: bool = False) -> None:
     """Warns where an element of a Grain data set is made of its place, or where it is not known how it is made.
 
     What the Python code of its maps does is not seen.
+
+    Args:
+        draws: whether it is declared to draw records by itself: then places and seeds may do that.
 
     Raises: ValueError where a zip puts records of one source beside others of it.
     """
@@ -43,7 +49,7 @@ def look_at_grain(source: Any) -> None:
             " item alone. Where they name rows of two arrays, or these are public, nothing is lost."
         )
     by_place = next((_BY_PLACE[kind(one)] for one in known if kind(one) in _BY_PLACE), "")
-    if by_place:
+    if by_place and not draws:
         warn(
             f"What records of this Grain data set hold depends on the others: {by_place}. With one person less all"
             " behind them get other ones, and no epsilon covers that; nor do draws change from epoch to epoch. Make"

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import hashlib
 import math
+import os
 import secrets
 import threading
 import time
@@ -94,7 +95,17 @@ class Held:
     @property
     def remark(self) -> str:
         """What statements say of it: that nothing is compared, or numbers alone, which are no records; else nothing."""
-        return AFRESH if self.depth > 1 or (self.depth == 1 and self._numbers) else ""
+        return AFRESH if self.depth > 1 or self.of_numbers else ""
+
+    def known(self) -> np.ndarray:
+        """(records,) uint64: of each index what it held at its first read, equal for equal things; 0 where not read."""
+        with self._lock:
+            return self._first.copy() if len(self._first) else np.zeros(self._records, np.uint64)
+
+    @property
+    def of_numbers(self) -> bool:
+        """Whether items that records are made of are compared, and are mere numbers."""
+        return self.depth == 1 and self._numbers
 
     def begin(self, read: Read) -> None:
         """Reads a few records twice, and all once where that is quick: at the first call alone.
@@ -227,6 +238,8 @@ def _parts(item: Any) -> Iterator[bytes]:
         yield f"bytes {len(item)}:".encode() + item
     elif item is None or isinstance(item, str | int | float):
         yield f"{item!r},".encode()
+    elif isinstance(item, os.PathLike):
+        yield f"{os.fspath(item)!r},".encode()
     elif hasattr(item, "__array__"):
         array = np.asarray(item)
         if array.dtype.hasobject and not is_text(array):

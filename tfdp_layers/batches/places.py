@@ -22,6 +22,7 @@ __all__ = [
     "UNKNOWN",
     "in_any_order",
     "is_loose",
+    "kept_before",
     "moved_by",
     "moves",
     "nodes_behind",
@@ -57,6 +58,8 @@ _MAKES = re.compile(r"(\w+?)Dataset(V\d)?")
 _READ_ONCE = ("FlatMap", "Interleave", "ParallelInterleave", "Reduce")
 """Those that keep the order of one source, or give no data set."""
 _ORDERED = " Or give it deterministic=True, if the options of the pipeline say deterministic=False."
+_EARLIER = "what an earlier reading gave"
+_REMOVE = " That is: delete it, and it is written anew, in the order of the ids."
 UNKNOWN = "DatasetThatCannotBeLookedAt"
 """The type of what stands for the operations of a data set that is not to be had."""
 
@@ -96,6 +99,8 @@ def moves(step: Any, loose: bool) -> str:
     what = kind(step)
     if _gives_any_order(step, loose):
         return _in_any_order(step)
+    if old := _kept_before(step, what):
+        return old
     if "Interleave" in what and number(step, "_cycle_length") == 1:
         what = "FlatMap"
     own = _moves_itself(step, what)
@@ -103,6 +108,19 @@ def moves(step: Any, loose: bool) -> str:
         return own
     inner = _unknown_in(step, _READ_ONCE if what == "Load" else ("FlatMap", "Reduce"), loose)
     return f"{inner} within a function of {'.load' if what == 'Load' else 'it'}" if inner else own
+
+
+def _kept_before(step: Any, what: str) -> str:
+    """A file of `.cache` that is there already: it holds the records of an earlier reading, in its order."""
+    name = number(step, "_filename") if what == "Cache" else None
+    path = os.fsdecode(name.item() if hasattr(name, "item") else name) if name is not None else ""
+    found = path and tf.io.gfile.exists(f"{path}.index")
+    return kept_before(f"the file {path} of .cache") if found else ""
+
+
+def kept_before(what: str) -> str:
+    """How a file, or folder, moves records that was there before these were read."""
+    return f"{what} was there before, and holds {_EARLIER}, in the order of that one"
 
 
 def _moves_itself(step: Any, what: str) -> str:
@@ -251,11 +269,12 @@ def refuse_moved(how: str, argument: str) -> None:
         " Or put the ids into the records, where they stay with them: of a tf.data pipeline, an entry of x,"
         " tfdp.records(dataset, unit_ids='patient') (docs/data.md)."
     )
+    first = _ORDERED if "deterministic" in how else _REMOVE if _EARLIER in how else ""
     raise ValueError(
         f"`{argument}` says by place whose each record is, and this pipeline moves records to other places ({how}): a"
         " record would be protected as somebody else's, and one person would enter a step with several contributions."
         " Leave that operation out: it is not needed, the library draws at random itself, in every step afresh."
-        f"{_ORDERED if 'deterministic' in how else ''}{inside if argument == 'unit_ids' else ''} Or read records and"
+        f"{first}{inside if argument == 'unit_ids' else ''} Or read records and"
         f" {argument} together, in one pass, into arrays:"
         f" x, y, {argument} = map(numpy.stack, zip(*items)), where each of the items is (x, y, whose it is)."
     )

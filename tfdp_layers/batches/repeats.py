@@ -151,8 +151,10 @@ _MOST_ROUNDS, _PRIMES = 64, (2, 3, 5, 7, 11, 13, 17, 19)
 _PLACES, _DIFFERENT = 8, 6
 
 
-def warn_of_rounds(records: int, rows: list[Callable[[int], Any]], people: People | None = None) -> None:
+def warn_of_rounds(records: int, rows: list[Callable[[int], Any]], people: People | None = None) -> bool:
     """Warns of records, of which all are never looked at, that seem to come several times: see `rounds`.
+
+    Returns whether it did.
 
     Args:
         rows: ways to look at a record, each as `row` of `rounds`; none where all are looked at elsewhere.
@@ -166,6 +168,7 @@ def warn_of_rounds(records: int, rows: list[Callable[[int], Any]], people: Peopl
             " record once, for as many epochs as you like; random changes of a record are views=; and unit_ids= says"
             " whose they are, by one id for all records of a person."
         )
+    return times > 1
 
 
 def rounds(records: int, row: Callable[[int], Any], people: People | None = None) -> int:

@@ -75,19 +75,24 @@ def _standardised(table: np.ndarray) -> int:
     for start in range(0, count, _ROWS):
         part = np.asarray(table[start : start + _ROWS], np.float64)
         sums, squares = sums + part.sum(0), squares + np.einsum("ij,ij->j", part, part)
-    found = _is_standard(np.asarray(sums), np.asarray(squares), count)
+    found = _is_standard(np.asarray(sums), np.asarray(squares), count, _rounded(table, count))
     return sum(not _by_design(table[:, column]) for column in np.flatnonzero(found))
 
 
-def _is_standard(sums: np.ndarray, squares: np.ndarray, count: int) -> np.ndarray:
+def _rounded(array: np.ndarray, count: int) -> float:
+    """How far mean and deviation of so many numbers may be off by the rounding of each: float16 has 11 bits."""
+    return max(_EXACT, float(4.0 * np.finfo(array.dtype).eps / np.sqrt(count)))
+
+
+def _is_standard(sums: np.ndarray, squares: np.ndarray, count: int, exact: float) -> np.ndarray:
     deviations = np.sqrt(squares / count)  # about 0
-    near = np.minimum(abs(deviations - 1.0), abs(deviations - np.sqrt(1.0 - 1.0 / count))) <= _EXACT
-    return (np.abs(sums / count) <= _EXACT) & near
+    near = np.minimum(abs(deviations - 1.0), abs(deviations - np.sqrt(1.0 - 1.0 / count))) <= exact
+    return (np.abs(sums / count) <= exact) & near
 
 
 def _by_design(numbers: np.ndarray) -> bool:
     """Whether few values come equally often, or some twice as often, as -1 and 1 in a balanced design, or the hours."""
-    counts = np.unique(np.round(numbers, 6), return_counts=True)[1]
+    counts = np.unique(np.round(numbers.astype(np.float64), 6), return_counts=True)[1]
     levels = len(counts)
     return bool(levels**2 <= numbers.size <= 2 * levels * np.gcd.reduce(counts))
 
@@ -104,10 +109,11 @@ def _standard_as_a_whole(array: np.ndarray) -> bool:
     if 2 * alone.sum() >= len(rows):
         return False
     total = np.sum([part.sum(dtype=np.float64) for part in _parts(array)])
-    if abs(total) > _EXACT * count:
+    exact = _rounded(array, count)
+    if abs(total) > exact * count:
         return False
     squares = np.sum([part @ part for part in (part.astype(np.float64) for part in _parts(array))])
-    return bool(_is_standard(total, squares, count)) and not (count <= _NUMBERS and _by_design(array))
+    return bool(_is_standard(total, squares, count, exact)) and not (count <= _NUMBERS and _by_design(array))
 
 
 def _parts(array: np.ndarray) -> Iterator[np.ndarray]:

@@ -25,7 +25,7 @@ def warn_of_several(store: Store, people: People | None = None) -> None:
         people: whose the records are; None where a record is what is protected. Blocks, padding and lagged columns
             beside others are not looked for where some have several owners.
     """
-    warn_of_rounds(len(store), store.rows(), people)
+    store.in_rounds = warn_of_rounds(len(store), store.rows(), people)
     inputs, labels = store.near()
     positions, blocks = None if people is None else people.positions, False
     if people is None or positions is not None:

@@ -27,10 +27,12 @@ from tfdp_layers.batches.items import (
     refuse_stream,
     refuse_unpacked,
 )
+from tfdp_layers.batches.leaves import leaves_of, stacked, triple
 from tfdp_layers.batches.pieces import warn_of_batched
 from tfdp_layers.batches.places import moved_by, refuse_moved
 from tfdp_layers.batches.records import SOME_LABELS
-from tfdp_layers.batches.stores import ArrayStore, Field, Store, drawn_dtype
+from tfdp_layers.batches.scales import warn_of_scaled
+from tfdp_layers.batches.stores import ArrayStore, Field, Store, drawn_dtype, refuse_no_numbers
 from tfdp_layers.batches.texts import bytes_of, is_text, no_rows
 from tfdp_layers.batches.units import one_a_record, one_id_each
 from tfdp_layers.batches.written import of_pipeline
@@ -66,7 +68,8 @@ def records(
             {"x": x, "patient": id} it gets x, without a dict. `fit`, and
             whatever else draws these records, protects persons then, and needs no `unit_ids` of its own.
         cache: folder for the records of a pipeline, as `tf.data.Dataset.cache` has it: read again if it is there
-            already. It holds the private records, unencrypted, readable by this user alone.
+            already, and written with the same `unit_ids` if these are by place. It holds the private records,
+            unencrypted, readable by this user alone.
         workers: threads that read a random-access source; the number of cores if left out, 0 reads without threads,
             for a source that is not safe to read from several.
 
@@ -77,7 +80,8 @@ def records(
     Returns: the records, with `len()`.
 
     Raises:
-        ValueError: for a source that is empty, endless, batched, or has no index; for records that hold no numbers;
+        ValueError: for ids by place beside an older file of `.cache`, or a folder `cache` without these ids; for a
+            source that is empty, endless, batched, or has no index; for records that hold no numbers;
             while records are drawn, for one of another shape or type than the first, that holds NaN, or that is not
             what its index held when it was first read.
     """
@@ -88,8 +92,8 @@ def records(
         moved = moved_by(source)
         if unit_ids is not None and named is None:
             refuse_moved(moved, "unit_ids")
-        store: Store = of_pipeline(source, cache, named, whose=unit_ids is not None)
-        store.moved = moved
+        store: Store = of_pipeline(source, cache, named, None if named else unit_ids)
+        store.moved = moved or store.moved
         warn_of_frozen(source, named)
         warn_of_captured(source, len(store), store.inputs(), whose=unit_ids is not None)
         warn_of_batched(source, whose=unit_ids is not None)
@@ -160,16 +164,18 @@ class SourceStore(Store):
         self._pool = ThreadPoolExecutor(workers, "tfdp-records") if workers > 1 else None
         self._workers = workers
         self._kept = self._found() if is_filtered(source) else None
-        if self._kept is not None:
-            self._length = len(self._kept)
-            refuse_length(self._length)
+        self._length = self._length if self._kept is None else len(self._kept)
+        refuse_length(self._length)
         self.held = Held(self._length, random=True, transformed=transform is not None)
         x, y, weight = triple(self._item(0))
         self.weighted, self.redrawn = weight is not None, True
         self.structure, self._names = (shaped(x, True), shaped(y), np.zeros((), np.float32)), names_of((x, y))
         self.fields = [Field(leaf.shape, leaf.dtype) for leaf in leaves_of(self.structure)]
+        refuse_no_numbers(self.fields)
         self._floating = [tf.as_dtype(field.dtype).is_floating for field in self.fields]
+        self.listed = transform is None and isinstance(source, list | tuple)
         self._read_one(0)
+        warn_of_scaled(x=self.inputs(), y=self.labels())
         for one in data_sets:
             warn_of_batched(one)
             warn_of_choice(one)
@@ -222,6 +228,15 @@ class SourceStore(Store):
         by_number = self._transform is not None and isinstance(self._untouched(0), int | np.integer)
         return [self._untouched, *([self._item] if by_number else [])]
 
+    def items(self) -> Any:
+        return self._source if self._transform is not None else None
+
+    def _stacked(self) -> list[np.ndarray]:
+        return stacked(self._source, self.fields)
+
+    def untouched(self, places: np.ndarray) -> list[Any]:
+        return [self._untouched(index) for index in places.tolist()]
+
     def _untouched(self, index: int) -> Any:
         source, place = self._source, index if self._kept is None else int(self._kept[index])
         try:
@@ -271,28 +286,6 @@ class SourceStore(Store):
         if not leaves[-1] >= 0:
             raise ValueError(f"Record {index} has the sample weight {leaves[-1]}: weights are numbers of at least 0.")
         return leaves
-
-
-def triple(record: Any) -> tuple[Any, Any, Any]:
-    """x, y and the weight of a record, None where it has none."""
-    if isinstance(record, tuple) and len(record) in (2, 3):
-        x, y, weight = (*record, None)[:3]
-        return x, y, weight[0] if np.shape(weight) == (1,) else weight  # a column of weights, as Keras takes it
-    if isinstance(record, tuple):
-        raise ValueError(
-            f"A record must be (x, y), (x, y, sample_weight), or x alone. Received a tuple of {len(record)}: put the"
-            " inputs into one dict or tuple, for instance by tfdp.records(source, transform)."
-        )
-    return record, None, None
-
-
-def leaves_of(structure: Any) -> list[Any]:
-    """The arrays of a record. A list is one: of numbers."""
-    if isinstance(structure, Mapping):
-        return [leaf for key in sorted(structure) for leaf in leaves_of(structure[key])]
-    if isinstance(structure, tuple):
-        return [leaf for part in structure for leaf in leaves_of(part)]
-    return [] if structure is None else [structure]
 
 
 def shaped(structure: Any, texts: bool = False) -> Any:

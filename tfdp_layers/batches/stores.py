@@ -17,6 +17,7 @@ import tensorflow as tf
 from tfdp_layers.accounting.footprint import Footprint, footprint_of
 from tfdp_layers.accounting.grouping import sample_of
 from tfdp_layers.accounting.people import People
+from tfdp_layers.batches.copies import copies_in
 from tfdp_layers.batches.held import Held, Marks
 from tfdp_layers.batches.records import (
     arrays,
@@ -36,6 +37,8 @@ from tfdp_layers.batches.texts import bytes_of, no_rows
 COPY_BYTES = 1 << 30
 """Up to here records in memory are copied once into tensors, and gathered from them: 3-5 times faster."""
 _PART_BYTES = 16 << 20
+_LISTED = 1 << 16
+"""Records of a list up to which arrays are made of them, to look at."""
 _NEAR, _FAR, _LOOKED_AT_BYTES = 96, 64, 64 << 20
 """Neighbours, and records from everywhere, that are looked at where reading all is too slow; and bytes of these."""
 
@@ -65,6 +68,8 @@ class Store(abc.ABC):
         given: each gives what x was made an array from, as long as the caller has it.
         unit_ids: one id a record, where `tfdp.records` was told whose they are; None where it was not.
         held: what each index held at its first read.
+        listed: whether they lie in a list, as they are drawn.
+        in_rounds: whether it was said that they come in rounds.
     """
 
     held: Held
@@ -81,6 +86,9 @@ class Store(abc.ABC):
     pipeline: Callable[[], Any] | None = None
     given: Sequence[Callable[[], Any]] = ()
     unit_ids: Any = None
+    in_rounds: bool = False
+    listed: bool = False
+    _kept_list: tuple[list[np.ndarray], list[np.ndarray]] | None = None
 
     @abc.abstractmethod
     def __len__(self) -> int:
@@ -95,6 +103,7 @@ class Store(abc.ABC):
         Raises: ValueError for records that cannot be used, and for one that changed since its first read: see `Held`.
         """
         self.begin()
+        self._kept_list = None  # all looks are behind: the list may be large
         taken, marks = self._read(drawn, rows)
         self.held.check(drawn, marks, self._marks)
         return taken
@@ -123,18 +132,42 @@ class Store(abc.ABC):
         return []
 
     def inputs(self) -> list[np.ndarray]:
-        """The arrays of x, (records, ...), that lie in memory."""
-        return []
+        """The arrays of x, (records, ...), that lie in memory; of a list of records made of these."""
+        return self._of_list()[0]
 
     def labels(self) -> list[np.ndarray]:
         """Those of y."""
+        return self._of_list()[1]
+
+    def _of_list(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        if not self.listed or len(self) > _LISTED:
+            return [], []
+        if self._kept_list is None:
+            made: list[np.ndarray] = []
+            if sum(math.prod(one.shape) * one.dtype.itemsize for one in self.fields) * len(self) <= _LOOKED_AT_BYTES:
+                with contextlib.suppress(Exception):  # said where they are drawn
+                    made = self._stacked()
+            inputs = len(_flat(self.structure[0]))
+            self._kept_list = made[:inputs], made[inputs:]
+        return self._kept_list
+
+    def _stacked(self) -> list[np.ndarray]:
+        """The arrays of x and y, of records in a list."""
         return []
 
     def near(self) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """The arrays of x and y, of the first records at least: as they stand beside each other."""
-        return self._looked_at(np.arange(min(len(self), _NEAR)))
+        return self.looked_at(np.arange(min(len(self), _NEAR)))
 
-    def _looked_at(self, places: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    def items(self) -> Any:
+        """What the records are made of, where that is a list or tuple."""
+        return None
+
+    def untouched(self, places: np.ndarray) -> list[Any]:
+        """What a source has at these places."""
+        return []
+
+    def looked_at(self, places: np.ndarray) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """x and y at these places; nothing where they cannot be read, which is said where they are drawn."""
         each = sum(math.prod(field.shape) * field.dtype.itemsize for field in self.fields)
         places = places[: _LOOKED_AT_BYTES // max(1, each)]
@@ -160,11 +193,26 @@ class Store(abc.ABC):
         Args:
             people: whose the records are, if that is known.
         """
-        return footprint_of([self, self.pipeline and self.pipeline(), *(one() for one in self.given)])
+        found = footprint_of([self, self.pipeline and self.pipeline(), *(one() for one in self.given)])
+        return replace(found, copies=copies_in(self, self.items(), people)) if self._unseen() else found
+
+    def _unseen(self) -> bool:
+        """Whether copies among the records were not seen elsewhere: they lie in memory, or come in rounds."""
+        return bool(self.rows()) and not self.in_rounds
 
     def tensors(self) -> list[tf.Tensor] | None:
         """All records as tensors, one for each field; None where that would take too much memory."""
         return None
+
+
+def refuse_no_numbers(fields: Sequence[Field]) -> None:
+    """Raises ValueError for records of which an array has no entries: TensorFlow's kernels may end the process."""
+    empty = [tuple(field.shape) for field in fields if 0 in field.shape]
+    if empty:
+        raise ValueError(
+            f"An array of each record has the shape {empty[0]}, with no entry in it: there is nothing to compute with."
+            " Leave it out, or give a table with one column at least."
+        )
 
 
 class ArrayStore(Store):
@@ -194,6 +242,7 @@ class ArrayStore(Store):
         self.structure = (x, y, weights)
         self._leaves = _flat(self.structure)
         self.fields = [Field(leaf.shape[1:], drawn_dtype(leaf.dtype)) for leaf in self._leaves]
+        refuse_no_numbers(self.fields)
         self._tensors: list[tf.Tensor] = []
         self.held = Held(self._length, whole=self._bytes() <= COPY_BYTES)
 
@@ -209,10 +258,10 @@ class ArrayStore(Store):
         return summary_of(self._leaves)
 
     def footprint(self, people: People | None = None) -> Footprint:
-        found = super().footprint()
+        found = super().footprint(people)
         x, y = map(_flat, self.structure[:2])
         looked_at = footprint_of([], x, y, people)
-        return replace(looked_at, places=found.places | looked_at.places)
+        return replace(looked_at, places=found.places | looked_at.places, copies=found.copies)
 
     def rows(self) -> list[Callable[[int], Any]]:
         mapped = any(map(is_mapped, _flat(self.structure[0])))

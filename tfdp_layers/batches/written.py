@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -19,6 +20,7 @@ from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_f
 from tfdp_layers.batches.learned import note_layers
 from tfdp_layers.batches.mixing import refuse_mixing
 from tfdp_layers.batches.overlaps import may_overlap
+from tfdp_layers.batches.places import kept_before, refuse_moved
 from tfdp_layers.batches.records import leaves_by_name
 from tfdp_layers.batches.repeats import repeats
 from tfdp_layers.batches.stores import ArrayStore
@@ -31,7 +33,7 @@ def of_pipeline(
     dataset: tf.data.Dataset,
     cache: str | os.PathLike[str] | None = None,
     ids: str | None = None,
-    whose: bool = False,
+    beside: Any = None,
 ) -> ArrayStore:
     """The records of a finite pipeline of single records.
 
@@ -39,19 +41,23 @@ def of_pipeline(
         cache: folder in which they are kept, as raw arrays; None keeps them in memory.
         ids: the entry of x, a dict, that says whose a record is: it becomes the store's `unit_ids`, and no input. What
             is left of x is the entry alone, where it is one.
-        whose: whether the caller has ids beside the pipeline.
+        beside: ids, one a record, that the caller has beside the pipeline. A folder that is there already has to be
+            one that was written with the same ids, in the same order: which order its records have, only that says.
 
-    Raises: ValueError for a pipeline that is endless, batched, or whose records differ in shape or hold no numbers, or
-        have no such entry.
+    Raises: ValueError for a folder without these ids; for a pipeline that is endless, batched, or whose records differ
+        in shape or hold no numbers, or have no such entry.
     """
     if ids is not None:
         refuse_nameless(dataset.element_spec, ids)
     check_pipeline(dataset)
-    refuse_mixing(dataset, whose or ids is not None)
+    refuse_mixing(dataset, beside is not None or ids is not None)
     if cache is not None:
         refuse_no_path(cache, "cache, a folder,", "records")
-    leaves = in_memory(dataset) if cache is None else in_files(dataset, Path(cache))
+    kept = cache is not None and (Path(cache) / _LISTED).exists()
+    leaves = in_memory(dataset) if cache is None else in_files(dataset, Path(cache), _digest_of(beside))
     store = records_of(leaves, dataset.element_spec, ids)
+    if kept and beside is None and ids is None:
+        store.moved = kept_before(f"the folder {cache}, by cache=,")
     store.pipeline, store.repeated = weakref.ref(dataset), repeats(dataset)
     store.overlap = may_overlap(dataset)
     note_layers(store, dataset)
@@ -166,8 +172,16 @@ def in_memory(dataset: tf.data.Dataset) -> list[np.ndarray]:
     return [np.concatenate(leaf) for leaf in zip(*parts, strict=True)]
 
 
-def in_files(dataset: tf.data.Dataset, folder: Path) -> list[np.ndarray]:
-    """The records as arrays that are mapped from files of this folder, which are written if they are not there."""
+def _digest_of(ids: Any) -> str | None:
+    return None if ids is None else hashlib.blake2b(repr(np.ravel(ids).tolist()).encode(), digest_size=16).hexdigest()
+
+
+def in_files(dataset: tf.data.Dataset, folder: Path, ids: str | None = None) -> list[np.ndarray]:
+    """The records as arrays that are mapped from files of this folder, which are written if they are not there.
+
+    Args:
+        ids: a digest of ids by place: the folder keeps it, and one that is there already must have the same.
+    """
     spec = repr(dataset.element_spec)
     for path in (folder / _LISTED, folder / f"{_LISTED}.partial"):
         refuse_no_plain_file(path, "Remove it, or give another folder as cache.")
@@ -183,12 +197,15 @@ def in_files(dataset: tf.data.Dataset, folder: Path) -> list[np.ndarray]:
                 f"{folder} holds records of another pipeline: {listed['spec']}, where this one gives {spec}. Give"
                 " another folder, or remove that one."
             )
+        if ids is not None and listed.get("ids") != ids:
+            refuse_moved(kept_before(f"the folder {folder}, by cache=, written with other ids or none,"), "unit_ids")
     else:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        listed = {"spec": spec, "arrays": write(dataset, folder)}
+        listed = {"spec": spec, "arrays": write(dataset, folder), "ids": ids}
         # Written last, and moved into place: a reading that was interrupted is begun anew.
         partial = folder / f"{_LISTED}.partial"
-        partial.write_text(json.dumps(listed), encoding="utf-8")
+        with private(partial) as file:
+            file.write(json.dumps(listed).encode())
         partial.replace(folder / _LISTED)
     return [
         mapped(folder / f"{i}.raw", np.dtype(kind), tuple(shape)) for i, (kind, shape) in enumerate(listed["arrays"])

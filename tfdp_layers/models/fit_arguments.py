@@ -11,18 +11,20 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting import Ledger
+from tfdp_layers.accounting.logs import PUBLIC, posing_names, reads_as_validation
 from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.declared import DeclaredBatches
 from tfdp_layers.batches.items import is_source
+from tfdp_layers.batches.leaves import leaves_of
 from tfdp_layers.batches.records import checked_sampling
-from tfdp_layers.batches.sources import leaves_of
 from tfdp_layers.batches.stores import ArrayStore, Store
-from tfdp_layers.callbacks.steering import PUBLIC, decides_by, flatten_callbacks, of_keras_tuner, refuse_steering
+from tfdp_layers.callbacks.steering import decides_by, flatten_callbacks, of_keras_tuner, refuse_steering
 from tfdp_layers.caller import warn
 from tfdp_layers.instances import replaced, shown
 from tfdp_layers.layers.carried import HDF5
 from tfdp_layers.models.elsewhere import OPTIONS, unexpected
+from tfdp_layers.models.in_batches import refuse_beside
 from tfdp_layers.models.made_by import warn_of_makers
 from tfdp_layers.models.rebuilding import refuse_lost_ties
 from tfdp_layers.models.validation_rows import warn_of_private_rows
@@ -54,11 +56,7 @@ def _batches_of(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
     given = [name for name in (*OPTIONS, "seed") if options.get(name) is not None]
     if isinstance(x, Batches):
         given += [n for n in ("y", "batch_size", "sample_weight", "class_weight") if arguments.get(n) is not None]
-        if given:
-            raise ValueError(
-                f"{type(x).__name__} holds its labels, weights and sampling already; fit got {given} as well. Give them"
-                f" to {type(x).__name__} instead."
-            )
+        refuse_beside(x, given)
         refuse_foreign_draws(x)
         return x
     if x is None or hasattr(x, "element_spec") or isinstance(x, keras.utils.PyDataset) or hasattr(x, "__next__"):
@@ -199,7 +197,7 @@ def _refuse_callbacks(arguments: Mapping[str, Any], posing: Sequence[str], model
 
 def _say_what_is_taken_as_public(callback: Any) -> None:
     """One line where a callback decides by validation data: people hold out private records for it."""
-    if str(decides_by(callback)).startswith("val_"):
+    if reads_as_validation(str(decides_by(callback))):
         print(
             f"{type(callback).__name__} decides by validation_data, which are taken as public: rows held out of private"
             " data are not."
@@ -232,11 +230,6 @@ def logged_names(model: Any) -> list[str]:
     named = [getattr(m, "name", None) or getattr(m, "__name__", m) for m in keras.tree.flatten(given)]
     of_layers = [m.name for layer in model._flatten_layers(include_self=False) for m in layer._metrics]
     return [*model._names_of_outputs(), *getattr(model, "output_names", []), *map(str, named), *of_layers]
-
-
-def posing_names(logged: Iterable[str]) -> list[str]:
-    """Outputs and metrics of a model whose training metrics are named like validation metrics."""
-    return sorted(name for name in logged if name == "val" or name.startswith("val_"))
 
 
 def refuse_late_names(logs: Iterable[str], posing: bool) -> None:
