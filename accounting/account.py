@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 from tfdp_layers.accounting.ledger import Ledger
@@ -16,6 +17,19 @@ __all__ = ["Account", "account_of", "open_account"]
 _ATTRIBUTE = "_tfdp_account"
 _joining = threading.RLock()
 _accounts: weakref.WeakSet[Account] = weakref.WeakSet()
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class _Fit:
+    """One that runs: in which thread, and, by their ids, which variables its steps read and write."""
+
+    thread: int
+    variables: frozenset[int]
+
+    def meets(self, other: _Fit) -> bool:
+        """Whether both may use one variable."""
+        known = self.variables and other.variables
+        return not known or bool(self.variables & other.variables)
 
 
 class Account:
@@ -32,7 +46,7 @@ class Account:
         self._ledger = Ledger() if ledger is None else ledger
         _accounts.add(self)
         self._joined: Account | None = None
-        self._running = 0  # the thread of the fit that runs; 0 for none
+        self._running: list[_Fit] = []  # several where weights that none of them uses are made of what they release
         self._saving: dict[int, int] = {}  # how many files each thread writes
         self._unpaid = False
         self._remarks: list[str] = []
@@ -111,7 +125,7 @@ class Account:
 
         Raises: before anything is joined,
             ValueError: two of them are kept in different places, or have different neighbouring relations.
-            RuntimeError: a `fit` runs on two of them.
+            RuntimeError: a `fit` runs on two of them that have different ledgers.
         """
         with _joining:
             others = list(others)
@@ -126,19 +140,25 @@ class Account:
                     _take_in(stays._ledger, goes._ledger)
                 stays._unpaid |= goes._unpaid
                 stays._remarks += [one for one in goes._remarks if one not in stays._remarks]
+                stays._running += goes._running
                 for thread, files in goes._saving.items():
                     stays._saving[thread] = stays._saving.get(thread, 0) + files
                 goes._joined = stays
 
     @contextlib.contextmanager
-    def running(self) -> Iterator[None]:
+    def running(self, variables: Collection[int] = ()) -> Iterator[None]:
         """Marks a `fit` as running, in this thread.
 
-        Raises: RuntimeError where one runs on this account or on a joined one, or another thread saves its weights.
+        Args:
+            variables: which its steps read and write, by their ids; none where that is not known yet.
+
+        Raises: RuntimeError where one runs on this account or on a joined one that may use the same variables, or
+            another thread saves its weights.
         """
         here = threading.get_ident()
+        fit = _Fit(here, frozenset(variables))
         with _joining:
-            if self.root._running:
+            if any(map(fit.meets, self.root._running)):
                 raise RuntimeError(
                     "fit is running already on this model, or on one that shares weights with it: two at a time would"
                     " charge one ledger for the steps of both. Wait for the first to end (one thread at a time)."
@@ -148,12 +168,12 @@ class Account:
                     "Another thread is saving the weights that fit would train: its file would hold later weights than"
                     " its ledger counts. Let it end before (thread.join())."
                 )
-            self.root._running = here
+            self.root._running.append(fit)
         try:
             yield
         finally:
             with _joining:
-                self.root._running = 0
+                self.root._running.remove(fit)
 
     @property
     def trains(self) -> bool:
@@ -165,7 +185,7 @@ class Account:
 
         The ledger would be written before weights of steps that it does not count yet.
         """
-        if self.root._running not in (0, threading.get_ident()):
+        if any(one.thread != threading.get_ident() for one in self.root._running):
             raise RuntimeError(
                 "fit runs on these weights in another thread: a file or a copy made here would hold weights of later"
                 " steps than its ledger counts. Save or copy them in a callback, ModelCheckpoint say, or after fit."
@@ -257,10 +277,16 @@ def _refuse_some(roots: list[Account]) -> None:
 
 
 def _refuse_two(stays: Account, goes: Account) -> None:
-    if stays._running and goes._running:
-        raise RuntimeError("fit runs on two models that now share weights: let one end before they are put together.")
     mine, theirs = stays._ledger, goes._ledger
-    if mine is theirs or not _is_kept(theirs):
+    if mine.is_same(theirs):
+        return
+    if stays._running and goes._running:
+        raise RuntimeError(
+            "fit runs on two models that are charged to two ledgers, and weights now come of what both release (they"
+            " share these, or run.feeds of both names one generator): these need one ledger. Give both models one"
+            " before they train, second.ledger = first.ledger; or let one end before the other begins."
+        )
+    if not _is_kept(theirs):
         return
     # One that holds nothing yet is somebody's all the same: what its models go on to spend would be missing in it.
     if not mine.counts(theirs) or (mine.uid != theirs.uid and not theirs.entries):

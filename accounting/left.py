@@ -14,14 +14,17 @@ from tfdp_layers.accounting.released import is_changed_value, is_known_value, re
 
 __all__ = [
     "CHANGED_ELSEWHERE",
+    "FED_ELSEWHERE",
     "are_changed",
     "are_watched",
+    "change_of",
     "changed_values",
     "is_left_anywhere",
     "leave",
     "leave_anew",
     "leave_copies",
     "leave_elsewhere",
+    "leave_fed",
     "leave_made",
     "leave_notes",
     "notes_left",
@@ -34,17 +37,29 @@ CHANGED_ELSEWHERE = (
 )
 """What statements of changed weights say."""
 
+FED_ELSEWHERE = (
+    "Weights that run.feeds named are what the code of a loop made through a critic, whose releases are counted here."
+    " If that code trained them on anything else than the critic, what it took from records is not in this statement."
+)
+"""What statements of a generator's weights say instead, where nothing else changed them."""
+
 _ATTRIBUTE = "_tfdp_left"
 """Of a variable: by its digest, what was left in it."""
 
 _NOTES = "_tfdp_notes"
 """Of a variable: what statements say of the training whose weights it is a copy of."""
 
+_FED = "_tfdp_fed"
+"""Of a variable: how many loops that go on say that their code trains it through what they release."""
+
 _OTHERS = b"another's"
 """In the place of a digest: what is there was made from numbers that are no training's."""
 
 _left: set[bytes] = set()
 """By their digests, values that were released anywhere: to copy one to another variable takes nothing from records."""
+
+_fed: set[bytes] = set()
+"""By their digests, values that variables held as a loop ended that fed them."""
 
 
 def leave(arrays: Iterable[Any], but: Collection[bytes] = ()) -> None:
@@ -115,6 +130,22 @@ def leave_anew(arrays: Iterable[Any], but: Collection[bytes] = ()) -> None:
     declared = [one for one in arrays if _kept(one)]
     leave(declared, but)
     leave_elsewhere(declared, but)
+
+
+def leave_fed(arrays: Iterable[Any], ends: bool) -> None:
+    """Says that a loop feeds these variables, from now on; or, as it ends, what they hold then. Once each, for each."""
+    for array in arrays:
+        setattr(array, _FED, max(0, getattr(array, _FED, 0) + (-1 if ends else 1)))
+        if ends:
+            _fed.add(digest(array))
+
+
+def change_of(arrays: Iterable[Any]) -> str | None:
+    """What statements say of the change of these, see `are_changed`; None where nothing changed them."""
+    arrays = list(arrays)
+    changed = changed_values(arrays)
+    fed = _fed | {digest(one) for one in arrays if getattr(one, _FED, 0) > 0}
+    return (FED_ELSEWHERE if changed <= fed else CHANGED_ELSEWHERE) if changed else None
 
 
 def are_changed(arrays: Iterable[Any]) -> bool:

@@ -145,6 +145,37 @@ def test_one_fit_runs_on_joined_accounts_at_a_time():
         pass
 
 
+def test_two_that_run_on_one_ledger_may_be_joined_and_run_again():
+    """A generator that two critics feed was refused: "two models that now share weights"."""
+    ledger = ledger_of(RELEASE, 3)
+    one, other, fed = Account(ledger), Account(ledger), Account()
+    with one.running({1}):
+        with other.running({2}):
+            for critic in (one, other):
+                critic.join([fed])
+            assert fed.ledger is ledger
+            assert ledger.steps == 3
+            with pytest.raises(RuntimeError, match="can't be exchanged while fit runs"):
+                other.replace(Ledger())
+        assert other.trains  # the other one goes on
+        with other.running({2}):  # again, on weights of its own
+            assert at_once(1, lambda _: one.refuse_other_thread())
+        for shared in ({1, 2}, ()):  # the same weights, or nobody knows which
+            with pytest.raises(RuntimeError, match="fit is running already"), other.running(shared):
+                pass
+    assert not one.trains
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["in memory", "one of a data set"])
+def test_two_that_run_on_two_ledgers_are_told_to_share_one_before(kept):
+    one, other, fed = Account(Ledger(dataset="a" if kept else None)), spent(2), spent(0)
+    with one.running({1}), other.running({2}):
+        one.join([fed])
+        with pytest.raises(RuntimeError, match=r"second\.ledger = first\.ledger"):
+            other.join([fed])
+    assert other.ledger.steps == 2
+
+
 def at_once(number, work):
     """Runs `work(i)` in so many threads that start together; returns what they raised."""
     barrier, errors = threading.Barrier(number, timeout=30), []

@@ -14,8 +14,9 @@ from tfdp_layers.accounting.digests import digest_of_noisy, is_recognised, numbe
 from tfdp_layers.accounting.following import following
 from tfdp_layers.accounting.left import (
     CHANGED_ELSEWHERE,
-    are_changed,
+    FED_ELSEWHERE,
     are_watched,
+    change_of,
     changed_values,
     leave,
     leave_copies,
@@ -23,6 +24,7 @@ from tfdp_layers.accounting.left import (
     tells_of_change,
 )
 from tfdp_layers.accounting.locked_file import LedgerError
+from tfdp_layers.accounting.logs import is_private
 from tfdp_layers.accounting.owing import belong
 from tfdp_layers.accounting.released import is_loading
 from tfdp_layers.audit.canaries import Canaries
@@ -156,6 +158,10 @@ class Bookkeeping(KerasMixin):
         """Releases that the running `fit` made; 0 outside of one."""
         return 0 if self._privacy.run is None else self._privacy.run.made
 
+    def private_in_logs(self, name: str) -> bool:
+        """Whether a number in the logs of the running `fit`, or of the last one, is private: see `is_private`."""
+        return is_private(name, self._privacy.validated, self._privacy.posing)
+
     @property
     def held_in_segment(self) -> int:
         """Releases that the ledger holds of the segment that the running `fit` adds to, where its cost depends on them.
@@ -213,16 +219,16 @@ class Bookkeeping(KerasMixin):
         if self._privacy.watch is not None:
             self._privacy.watch.compared()
         remarks = list(self._privacy.remarks)
-        if self._privacy.run is None and CHANGED_ELSEWHERE not in remarks and self._changed_elsewhere():
-            remarks.append(CHANGED_ELSEWHERE)
+        if self._privacy.run is None and CHANGED_ELSEWHERE not in remarks:
+            remarks += [note for note in [self._change()] if note is not None and note not in remarks]
         if not tells_of_change(remarks):
             remarks += [note for note in note_of_ordinary(self) if note not in remarks]
         if self._privacy.ledger.updates:
             remarks += note_of_constants(self)
         return remarks
 
-    def _changed_elsewhere(self) -> bool:
-        """Whether weights are not what a training left: they hold other numbers, or others are in their place.
+    def _change(self) -> str | None:
+        """What statements say of weights that are not what a training left: they hold other numbers, or were replaced.
 
         What a layer holds no more was replaced behind this model, as `quantize` of another one that shares it does.
         """
@@ -230,9 +236,15 @@ class Bookkeeping(KerasMixin):
             here = {id(held_by(weight)): weight for weight in layer.weights}
             new = [weight for key, weight in here.items() if key not in held]
             if layer in self._flatten_layers() and (not held.issubset(here) or not all(map(_adds_nothing, new))):
-                return True
+                return CHANGED_ELSEWHERE
         kept = [one for one in self._kept_by_optimizer() if digest_of_noisy(one) is not None]  # zeros start it anew
-        return are_changed([*map(held_by, self.weights), *kept])
+        return change_of([*map(held_by, self.weights), *kept])
+
+    def _used_by_steps(self) -> set[int]:
+        """By their ids, the variables that a step reads and writes beside its optimizer's; none where none is built."""
+        state = self._privacy
+        beside = [*state.read_by_sums, *state.read_after_noise, *state.read_by_release] if self.weights else []
+        return {id(held_by(one)) for one in (*self.weights, *beside)}
 
     def _trained_by_fits(self) -> list[Any]:
         """The weights that trainings may release something into: adapted layers know themselves what theirs cost."""
@@ -269,11 +281,12 @@ class Bookkeeping(KerasMixin):
 
     def _note_change(self) -> None:
         """Before a training, whose end would hide it: from here on every statement says so."""
-        noted = CHANGED_ELSEWHERE in self._privacy.remarks
+        noted = {CHANGED_ELSEWHERE, FED_ELSEWHERE}.intersection(self._privacy.remarks)
         self._privacy.foreign = changed_values(self._left_by_fits())
-        if not noted and self._changed_elsewhere():
-            self._privacy.remark(CHANGED_ELSEWHERE)
-        changed = noted or CHANGED_ELSEWHERE in self._privacy.remarks
+        change = None if CHANGED_ELSEWHERE in noted else self._change()
+        if change is not None:
+            self._privacy.remark(change)
+        changed = bool(noted) or change is not None
         self._privacy.as_left = not changed and are_watched(map(held_by, self._trained_by_fits()))
 
     def _refuse_unpaid_weights(self) -> None:

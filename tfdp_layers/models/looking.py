@@ -35,6 +35,7 @@ class _Chosen(NamedTuple):
 _CHOSEN_ON: contextvars.ContextVar[_Chosen | None] = contextvars.ContextVar("chosen_on", default=None)
 _WRITTEN = ("saved_model", ".lite", ".export", ".saving", ".summary", "compute_output")
 _METRICS = "metrics of the training"
+_INSIDE = "in a GAN draw codes and labels inside of it"
 _UNNOISED = (
     "The objective asks for {what} of the training records: such a score carries no noise, and choosing by it would"
     " leak. Let it score by public data; or choose by the private records, with noise, for a part of the budget:"
@@ -193,8 +194,9 @@ def looked_at(model: Any, args: Any, kwargs: Any) -> Iterator[None]:
     watch, what = watch_of(model), "the model's outputs"
     if not tf.executing_eagerly():
         given = [one for one in keras.tree.flatten((args, kwargs)) if hasattr(one, "__array__") or tf.is_tensor(one)]
-        if watch is not None and not being_written() and not are_generated(given, model, model._privacy.run.fed):
-            watch.asked(f"{what} in a function of the caller's, on data that nobody compared")
+        fed, records = ((), None) if watch is None else (model._privacy.run.fed, model._privacy.records)
+        if watch is not None and not being_written() and not are_generated(given, model, fed, records):
+            watch.asked(f"{what} in a function of the caller's, on data that nobody compared ({_INSIDE})")
         watch = None  # nothing is compared there
     elif watch is not None or _CHOSEN_ON.get() is not None:
         given = [one for one in keras.tree.flatten((args, kwargs)) if hasattr(one, "__array__")]

@@ -9,6 +9,8 @@ import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.accounting.left import leave_fed
+from tfdp_layers.accounting.logs import validation_name
 from tfdp_layers.accounting.owing import owe
 from tfdp_layers.caller import warn
 from tfdp_layers.models.accounts import join_accounts
@@ -168,7 +170,9 @@ class PrivateLoop:
         It then has the run's ledger: made private and trained further, it adds to what was spent here. And this model,
         called on what that one makes of drawn numbers, in a `tf.function`, say, is not asked about records.
 
-        Raises: ValueError for a model without weights yet, which could not say who pays for them.
+        Raises:
+            ValueError: a model without weights yet, which could not say who pays for them.
+            RuntimeError: another run that goes on feeds it, and has another ledger.
         """
         if not model.built or not model.weights:
             raise ValueError(
@@ -177,6 +181,7 @@ class PrivateLoop:
             )
         join_accounts(self._model._privacy.account, model.weights, model.weights)
         owe(map(held_by, model.weights), ())
+        leave_fed(map(held_by, model.weights), ends=False)
         self._run.fed.append(model)
 
     # This library's side ----------------------------------------------------------------------------------------------
@@ -206,6 +211,7 @@ class PrivateLoop:
         finally:
             with self._lock:
                 self._ended, self._draws, self._batch = True, None, None
+                leave_fed((held_by(one) for model in self._run.fed for one in model.weights), ends=True)
 
     @contextlib.contextmanager
     def _ending(self) -> Iterator[None]:
@@ -277,7 +283,7 @@ class PrivateLoop:
                 x, y, arguments.get("validation_batch_size"), 0, sample_weight, arguments.get("validation_steps"),
                 self._callbacks, return_dict=True,
             )  # fmt: skip
-            logs |= {f"val_{name}": value for name, value in found.items()}
+            logs |= {validation_name(name): value for name, value in found.items()}
         self._callbacks.on_epoch_end(self.epoch, logs)
         self._epoch_logs = logs
         self.epoch += 1

@@ -1,0 +1,138 @@
+"""What `run.feeds` says of generators: one that two critics train, and what its statements say of its weights."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdp_layers as tfdp
+from tfdp_layers.accounting.left import CHANGED_ELSEWHERE, FED_ELSEWHERE, change_of, leave, leave_fed
+
+WIDTH = 6
+FIRST, SECOND = np.random.default_rng(0).random((2, 64, WIDTH)).astype("float32")
+kl = keras.layers
+optimizer_of = keras.optimizers.Adam
+
+
+def critic_of():
+    critic = tfdp.make_private(keras.Sequential([keras.Input((WIDTH,)), kl.Dense(4, "relu"), kl.Dense(1)]))
+    critic.compile(tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=4.0), "mse")
+    return critic
+
+
+def translating():
+    return keras.Sequential([keras.Input((WIDTH,)), kl.Dense(WIDTH)])
+
+
+def run_of(critic, records, epochs=1):
+    return critic.private_run(records, np.ones((64, 1)), batch_size=32, epochs=epochs, verbose=0)
+
+
+def trained(critic, generator, adam, made):
+    """A step of a generator through a critic, on what it makes of public numbers."""
+    with tf.GradientTape() as tape:
+        cost = -tf.reduce_mean(critic(generator(made)))
+    adam.apply(tape.gradient(cost, generator.trainable_variables), generator.trainable_variables)
+
+
+def cycle(critics, generators, adam):
+    """Both critics feed both generators, as in a cycle of two domains."""
+    codes, nothing = tf.random.normal((16, WIDTH)), np.zeros((16, 1), "float32")
+    with run_of(critics[0], FIRST) as run, run_of(critics[1], SECOND) as other:
+        for one in (run, other):
+            for generator in generators:
+                one.feeds(generator)
+        for ours, theirs in zip(run, other, strict=True):
+            run.step(ours, public=(generators[0](codes), nothing))
+            other.step(theirs, public=(generators[1](codes), nothing))
+            for critic, generator in zip(critics, generators, strict=True):
+                trained(critic, generator, adam, codes)
+
+
+def notes_of(model):
+    said = model.privacy_statement(1e-2).notes
+    return [note for note in (CHANGED_ELSEWHERE, FED_ELSEWHERE) if note in said]
+
+
+def test_two_critics_on_one_ledger_feed_two_generators_again_and_again():
+    """They were refused, as two models that share weights, whose runs would be counted twice."""
+    critics, generators, adam = [critic_of(), critic_of()], [translating(), translating()], optimizer_of()
+    adam.build([one for generator in generators for one in generator.trainable_variables])
+    critics[1].ledger = critics[0].ledger
+    for trainings in (1, 2):
+        cycle(critics, generators, adam)
+        assert critics[0].ledger is critics[1].ledger
+        assert critics[0].ledger.steps == 4 * trainings
+    for generator in map(tfdp.make_private, generators):
+        assert generator.ledger is critics[0].ledger
+        assert notes_of(generator) == [FED_ELSEWHERE]
+    assert [notes_of(critic) for critic in critics] == [[], []]
+
+
+def test_two_critics_with_ledgers_of_their_own_are_told_what_to_do():
+    generator, critics = translating(), [critic_of(), critic_of()]
+    with run_of(critics[0], FIRST) as run, run_of(critics[1], SECOND) as other:
+        run.feeds(generator)
+        with pytest.raises(RuntimeError, match=r"second\.ledger = first\.ledger"):
+            other.feeds(generator)
+        run.step(next(run))
+        other.step(next(other))
+    assert [critic.ledger.steps for critic in critics] == [1, 1]
+    for one in critics[1:]:  # one after the other, as before
+        with run_of(one, SECOND) as run:
+            run.feeds(generator)
+            for batch in run:
+                run.step(batch)
+    assert critics[0].ledger.steps == critics[1].ledger.steps == 4
+
+
+def test_models_that_share_weights_still_run_one_at_a_time():
+    shared = kl.Dense(4, "relu")
+    models = [
+        tfdp.make_private(keras.Sequential([keras.Input((WIDTH,)), shared, kl.Dense(1, name=name)])) for name in "ab"
+    ]
+    for model in models:
+        model.compile(tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=4.0), "mse")
+    assert models[0].ledger is models[1].ledger
+    with run_of(models[0], FIRST) as run:
+        run.step(next(run))
+        with pytest.raises(RuntimeError, match="fit is running already"), run_of(models[1], SECOND):
+            pass
+
+
+@pytest.mark.parametrize("loops", [1, 2, 3])
+def test_what_several_loops_feed_is_theirs_until_the_last_one_has_ended(loops):
+    """As the first ended, what the other's loop went on to train was said to be something else's change."""
+    weight = tf.Variable([1.0, 2.0])
+    leave([weight])
+    for _ in range(loops):
+        leave_fed([weight], ends=False)
+    for _ in range(loops):
+        weight.assign_add([0.5, 0.25])
+        assert change_of([weight]) == FED_ELSEWHERE
+        leave_fed([weight], ends=True)
+    assert change_of([weight]) == FED_ELSEWHERE
+    weight.assign_add([0.5, 0.25])
+    assert change_of([weight]) == CHANGED_ELSEWHERE
+
+
+def test_a_generator_that_something_else_trained_afterwards_is_noted_as_such():
+    """The note of a change came for every generator, so that it told nobody anything."""
+    critic, generator, adam = critic_of(), translating(), optimizer_of()
+    codes = tf.random.normal((16, WIDTH))
+    for within in ([], [FED_ELSEWHERE]):
+        with run_of(critic, FIRST) as run:
+            run.feeds(generator)
+            for batch in run:
+                run.step(batch)
+                trained(critic, generator, adam, codes)
+                assert notes_of(tfdp.make_private(generator)) == within  # at first nobody knows what it held before
+        private = tfdp.make_private(generator)
+        assert notes_of(private) == [FED_ELSEWHERE]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        generator.compile("sgd", "mse")
+        generator.fit(FIRST, FIRST, verbose=0)
+    assert notes_of(private) == [CHANGED_ELSEWHERE]
