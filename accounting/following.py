@@ -1,7 +1,9 @@
 """The ledger of a worker that is not the chief: a copy of the chief's, which counts with it what is released."""
 
 import json
+from collections.abc import Callable
 
+from tfdp_layers.accounting.account import Account
 from tfdp_layers.accounting.elsewhere import follow_chief, follow_entries
 from tfdp_layers.accounting.ledger import Ledger
 from tfdp_layers.accounting.ledger_format import release_text
@@ -9,7 +11,16 @@ from tfdp_layers.accounting.releases import release_from_json
 from tfdp_layers.accounting.segment import Segment
 from tfdp_layers.accounting.view import state_of
 
-__all__ = ["Following", "copy_of_chiefs", "entry_before", "follow", "following", "opening_of", "releases_of"]
+__all__ = [
+    "Books",
+    "Following",
+    "copy_of_chiefs",
+    "entry_before",
+    "follow",
+    "following",
+    "opening_of",
+    "releases_of",
+]
 
 
 def follow(ledger: Ledger) -> Ledger:
@@ -91,8 +102,81 @@ class Following:
         unused, self._segment.outstanding = self._segment.outstanding - made, 0
         self._add(-unused)
 
+    def take(self, text: str, outstanding: int) -> None:
+        """Takes over what the chief's ledger holds by now, which the copy lacks.
+
+        Args:
+            text: of that ledger.
+            outstanding: how many releases of this training it counts that are reserved, and not settled.
+
+        Raises: LedgerError for a text that is none; what `Ledger.merge` raises.
+        """
+        told, name = copy_of_chiefs(text), self._segment.entry
+        with self._ledger._threads:
+            mine = releases_of(self._ledger, name) - self._segment.outstanding
+            settled = max(mine, releases_of(told, name) - outstanding)
+            self._ledger._take(told)
+            self._add(settled + self._segment.outstanding - releases_of(self._ledger, name))
+
     def _add(self, steps: int) -> None:
         with self._ledger._threads:
             entries, name = self._ledger._state.entries, self._segment.entry
             if steps:
                 entries.put(name, self._segment.row(entries), releases_of(self._ledger, name) + steps)
+
+
+class Books:
+    """What a training's weights cost, and what is to be said of them: the chief's, which the other workers follow.
+
+    Guarantee: who `learn`s each text that `news` returns, before it takes what the chief gives it, holds a ledger that
+    counts all that the chief's counts, and says what that says: but for other ledgers of the chief's process that were
+    given the same records, of which each process knows its own.
+
+    Args:
+        account: of this worker's model.
+        token: of the training in the chief's ledger; None on the others.
+        following: what counts it in their copies; None on the chief.
+        beside: how many releases of others the training's own entry counts: of an equal training in a hook, say.
+    """
+
+    def __init__(
+        self,
+        account: Account,
+        token: str | None = None,
+        following: Following | None = None,
+        beside: Callable[[], int] = int,
+    ) -> None:
+        self._account, self._token, self._following, self._beside = account, token, following, beside
+        self._told: object = None
+
+    @property
+    def ledger(self) -> Ledger:
+        """This worker's."""
+        return self._account.ledger
+
+    def news(self) -> str:
+        """What changed since the last call beside the training's own releases, as text; "" where nothing did.
+
+        Without news it takes microseconds.
+        """
+        if self._token is None:
+            return ""
+        ledger, account = self.ledger, self._account
+        segment, state = ledger._segments[self._token], ledger._state
+        beside = self._beside() - segment.outstanding
+        remarks, unpaid = [*account.remarks], account.unpaid
+        now = (state.entries.changes(but=segment.entry), beside, state.identity.noted, remarks, unpaid)
+        if now == self._told:
+            return ""
+        self._told = now
+        return json.dumps([ledger.to_json(), segment.outstanding, remarks, unpaid])
+
+    def learn(self, text: str) -> None:
+        """Takes over what the chief's `news` said. Raises: as `Following.take`."""
+        if self._following is None:
+            return
+        ledger, outstanding, remarks, unpaid = json.loads(text)
+        self._following.take(ledger, outstanding)
+        for sentence in remarks:
+            self._account.remark(sentence)
+        self._account.unpaid |= unpaid

@@ -5,12 +5,12 @@ As in the real ones, whoever calls a collective that the other does not call wai
 
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
-from tfdp_layers.models.workers import ChiefStoppedError
+from tfdp_layers.models.workers import Workers
 
 _PATIENCE = 20.0
-_ABORT = object()
 
 
 class Line:
@@ -27,37 +27,34 @@ class Line:
         (chiefs, first), (others, second) = self._said
         self._barrier.wait()
         assert chiefs == others, f"the chief calls {chiefs}, the other {others}"
-        if first is _ABORT and number:
-            raise ChiefStoppedError("The chief stopped.")
         return first, second
 
     def hang_up(self) -> None:
         self._barrier.abort()
 
 
-class FakeWorkers:
-    """One side of the line, as `tfdp_layers.models.workers.Workers`."""
+class FakeWorkers(Workers):
+    """One side of the line: `tfdp_layers.models.workers.Workers` with another line below."""
 
     def __init__(self, line: Line, chief: bool) -> None:
-        self._line, self.chief, self.aborted = line, chief, False
+        super().__init__(SimpleNamespace(num_replicas_in_sync=2), chief)
+        self._line, self.aborted, self.sizes = line, False, []
+
+    def _all(self, chiefs: Any, own: Any) -> list[int]:
+        first, second = self._said("message", (list(chiefs), list(own)))
+        return [*first[0], *(one + other for one, other in zip(first[1], second[1], strict=True))]
+
+    def _bytes(self, data: bytes, length: int) -> bytes:
+        assert not data or self.chief
+        self.sizes.append(length)
+        return self._said("bytes", data)[0]
 
     def _said(self, name: str, value: Any) -> Any:
         return self._line.exchange(name, int(not self.chief), value)
 
-    def number(self, value: Any = 0) -> Any:
-        return self._said("number", value)[0]
-
-    def text(self, value: str = "") -> str:
-        # The real one sends its length first: that is where an abort is heard.
-        assert not value or self.chief
-        return str(self._said("number", value)[0])
-
     def abort(self) -> None:
         self.aborted = True
-        self.number(_ABORT)
-
-    def any(self, flag: bool) -> bool:
-        return any(self._said("any", flag))
+        super().abort()
 
     def hold(self, variables: Any, read: Any = ()) -> None:
         self.share(variables)
@@ -66,6 +63,7 @@ class FakeWorkers:
         return True
 
     def share(self, variables: Any) -> None:
+        self.number(name="share")
         values = [variable.numpy() for variable in variables]
         for variable, value in zip(variables, self._said("share", values)[0], strict=True):
             variable.assign(value)

@@ -1,5 +1,8 @@
 """Slips of a first training that are refused in words of our own, with the fix, before anything is spent."""
 
+import concurrent.futures
+import os
+import time
 import warnings
 
 import keras
@@ -177,6 +180,63 @@ def test_a_failed_write_names_the_file_that_was_asked_for(tmp_path, named):
         written()
     assert ".partial." not in str(refusal.value)
     assert [(one.name, one.read_text()) for one in tmp_path.iterdir()] == [("model.keras", "the older one")]
+
+
+@pytest.mark.parametrize("name", ["best.keras", "best.weights.h5"])
+def test_two_writers_of_one_file_each_leave_it_whole(name, tmp_path):
+    """Folds in processes, each with ModelCheckpoint("best.keras"): one ended in FileNotFoundError."""
+    file = tmp_path / name
+    with whole_file(file) as first:
+        first.write_text("the first, ")
+        with whole_file(file) as second:
+            second.write_text("the second")
+        assert file.read_text() == "the second"
+        with first.open("a") as more:
+            more.write("whole")
+    assert file.read_text() == "the first, whole"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_models_that_are_saved_to_one_path_at_once_are_whole(tmp_path):
+    file, models = tmp_path / "best.keras", [made() for _ in range(2)]
+    with concurrent.futures.ThreadPoolExecutor(2) as threads:
+        saves = [threads.submit(model.save, file) for model in models for _ in range(5)]
+        for one in saves:
+            one.result()
+    assert tfdp.load_model(file).count_params() == models[0].count_params()
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_what_killed_writers_left_is_removed_once_nobody_writes_it(tmp_path):
+    file, old = tmp_path / "best.keras", time.time() - 7200
+    names = [f".partial.{'a' * 16}.best.keras", f".partial.{'b' * 16}.best.keras", f".partial.{'a' * 16}.other.keras"]
+    for name in (*names, ".partial.best.keras", "best.keras.old"):
+        (tmp_path / name).write_text("half")
+        if name != names[1]:  # whose writer is at it
+            os.utime(tmp_path / name, (old, old))
+    with whole_file(file) as partial:
+        partial.write_text("whole")
+    assert {one.name for one in tmp_path.iterdir()} == {*names[1:], "best.keras.old", file.name}
+
+
+@pytest.mark.parametrize("ending", [".keras", ".weights.h5"])
+@pytest.mark.parametrize("letter", ["a", "\u00e9"])
+def test_the_longest_name_that_a_file_may_have_can_be_written_and_what_is_left_of_it_removed(letter, ending, tmp_path):
+    """Half files had names 26 bytes longer than the file's: "File name too long"."""
+    length = (255 - len(ending)) // len(letter.encode())
+    file, left = tmp_path / (letter * length + ending), []
+    for _ in range(2):
+        with whole_file(file) as partial:
+            partial.write_text("whole")
+            assert partial.name.endswith(ending)
+            left.append(partial.with_name(partial.name))
+        left[-1].write_text("half")
+        os.utime(left[-1], (time.time() - 7200,) * 2)
+    assert file.read_text() == "whole"
+    assert [one.exists() for one in left] == [False, True]
+    with whole_file(tmp_path / ("b" * length + ending)) as partial:
+        partial.write_text("another")
+    assert left[-1].exists()
 
 
 @pytest.mark.parametrize(

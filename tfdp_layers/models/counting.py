@@ -74,9 +74,10 @@ class CountedStep:
         count, broken = self._reserved(run, ledger), True
         self.optimizer._reserve(count)
         try:
-            self._level(run)
-            with self._masked(run), self.optimizer._stepping():
-                logs = self._step(iterator)
+            with self._apart(run):
+                self._level(run)
+                with self._masked(run), self.optimizer._stepping():
+                    logs = self._step(iterator)
             broken = False
         except Exception as error:  # of a record that it drew, perhaps
             self.state.broken_off(run, error, count)
@@ -123,6 +124,11 @@ class CountedStep:
         with secret_seeds(self.seeds, scope):
             yield
 
+    def _apart(self, run: Run) -> contextlib.AbstractContextManager[None]:
+        """Around what the workers compute together: where one fails in it, others may wait there, for no message."""
+        workers: Workers | None = None if run.replicas is None else run.replicas.workers
+        return contextlib.nullcontext() if workers is None else workers.apart()
+
     def _level(self, run: Run) -> None:
         """Before a call every worker holds the chief's numbers: its own callbacks may have changed some of them."""
         workers: Workers | None = None if run.replicas is None else run.replicas.workers
@@ -140,24 +146,19 @@ class CountedStep:
         workers: Workers | None = None if run.replicas is None else run.replicas.workers
         if workers is not None and not workers.chief:
             assert run.following is not None
-            count = workers.number()
+            count = workers.number(name="step")
             run.following.reserve(count)
             return count
         assert run.token is not None
-        try:
-            check_ledger(ledger)  # a callback may have put a method on it
-            # Past its limit the optimizer releases nothing, so no more than that is at stake.
-            wanted = min(self.together, self.optimizer.releases_left())
-            refuse_gaps(run, wanted)
-            last = ledger.exhausted(run.token, wanted)
-            count = ledger.reserve(run.token, wanted, ahead_of(run), least=0)  # decides; all before looked ahead
-            if wanted:
-                self._end(run, ledger, wanted, count, last)
-        except BaseException:
-            if workers is not None:
-                workers.abort()
-            raise
-        return count if workers is None else workers.number(count)
+        check_ledger(ledger)  # a callback may have put a method on it
+        # Past its limit the optimizer releases nothing, so no more than that is at stake.
+        wanted = min(self.together, self.optimizer.releases_left())
+        refuse_gaps(run, wanted)
+        last = ledger.exhausted(run.token, wanted)
+        count = ledger.reserve(run.token, wanted, ahead_of(run), least=0)  # decides; all before looked ahead
+        if wanted:
+            self._end(run, ledger, wanted, count, last)
+        return count if workers is None else workers.number(count, "step")
 
     def _end(self, run: Run, ledger: Ledger, wanted: int, count: int, last: Limit | None) -> None:
         """Ends `fit` where a budget affords no release after these `count`."""

@@ -1,21 +1,23 @@
 """Keeps the workers of one `fit` in step with the chief: the same data, draws, weights, steps and end."""
 
+import contextlib
 import json
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tfdp_layers.accounting import Ledger, Release
-from tfdp_layers.accounting.following import Following, copy_of_chiefs, opening_of
+from tfdp_layers.accounting.following import Books, Following, copy_of_chiefs, opening_of
 from tfdp_layers.accounting.ledger_format import release_text
 from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.callbacks.steering import flatten_callbacks
 from tfdp_layers.models.workers import Workers
 
-__all__ = ["Lockstep", "agree", "fit_together"]
+__all__ = ["Lockstep", "agree", "fit_together", "fitting"]
 
 # They write files. Those of this library, which read the ledger, say `chief_only`.
 _OF_THE_CHIEF = (
@@ -24,6 +26,14 @@ _OF_THE_CHIEF = (
     keras.callbacks.ModelCheckpoint,
     keras.callbacks.TensorBoard,
 )
+
+
+def fitting(model: Any) -> contextlib.AbstractContextManager[None]:
+    """Around all of a model's `fit`, what it checks first included: where a worker refuses, none waits for it."""
+    strategy = model._distribute_strategy
+    several = isinstance(strategy, tf.distribute.MultiWorkerMirroredStrategy)
+    workers = model._privacy.replicas_of(strategy).workers if several else None
+    return contextlib.nullcontext() if workers is None else workers.fitting()
 
 
 def agree(
@@ -67,14 +77,16 @@ def agree(
             raise
         # The key of the draws is as secret as they are: it goes through the collective alone.
         key = None if batches.seeded else secrets.randbits(128)
-        sent = json.dumps([plan, ledger.to_json(), key, opening_of(ledger, token)])
-    theirs, text, key, opening = json.loads(workers.text(sent))
+        training = secrets.token_hex(8)
+        sent = json.dumps([plan, ledger.to_json(), key, opening_of(ledger, token), training])
+    theirs, text, key, opening, training = json.loads(workers.text(sent, "opening"))
     copy = ledger if workers.chief else copy_of_chiefs(text)  # the chief follows nobody
     differs = [name for name, mine in plan.items() if mine != theirs[name]]
     if not workers.chief and not copy.counts(ledger):
         differs.append("ledger")
-    if workers.any(bool(differs)):
+    if workers.any(bool(differs), "differs"):
         raise _differ(differs)
+    workers.open(training)
     if key is not None:
         batches._rekey(key)
     return (token, ledger, None) if workers.chief else (None, copy, Following(copy, opening))
@@ -110,27 +122,24 @@ def unnamed(release: Release) -> str:
 
 
 def fit_together(
-    fit: Callable[..., Any],
-    arguments: dict[str, Any],
-    workers: Workers,
-    ledger: Callable[[], Ledger],
-    read: Sequence[Any] = (),
+    fit: Callable[..., Any], arguments: dict[str, Any], workers: Workers, books: Books, read: Sequence[Any] = ()
 ) -> tuple[Any, Ledger]:
-    """Keras' `fit` on several workers in lockstep. `read`: variables of TensorFlow that its steps read.
+    """Keras' `fit` on several workers in lockstep.
+
+    Args:
+        books: what the chief's weights cost; the others hear of it before they take any.
+        read: variables of TensorFlow that its steps read.
 
     Returns: Keras' history, and the chief's ledger: on the others a copy.
+    Raises: what `fit` raises; on all others then WorkerStoppedError, of the chief ChiefStoppedError.
     """
     lockstep, callbacks = Lockstep(workers, read), list(flatten_callbacks(arguments["callbacks"]))
     if not workers.chief:
         callbacks = [c for c in callbacks if not isinstance(c, _OF_THE_CHIEF) and not getattr(c, "chief_only", False)]
-    try:
+    with workers.training(books):
         history = fit(**(arguments | {"callbacks": [*callbacks, lockstep]}))
-    except BaseException:
-        if workers.chief and not lockstep.begun:
-            workers.abort()
-        raise
-    text = workers.text(ledger().to_json() if workers.chief else "")
-    return history, ledger() if workers.chief else copy_of_chiefs(text)
+        text = workers.text(books.ledger.to_json() if workers.chief else "", "end")
+    return history, books.ledger if workers.chief else copy_of_chiefs(text)
 
 
 class Lockstep(keras.callbacks.Callback):
@@ -147,22 +156,20 @@ class Lockstep(keras.callbacks.Callback):
     def __init__(self, workers: Workers, read: Sequence[Any] = ()) -> None:
         super().__init__()
         self._workers, self._read = workers, read
-        self.begun = False
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         """Raises ChiefStoppedError on the others if the chief's callbacks refused."""
-        self.begun = True
-        self._workers.number()
+        self._workers.number(name="begin")
         model = self.model
         self._workers.hold([*model.variables, *model.optimizer.variables], self._read)
 
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
         """Stops where the chief stops."""
-        self.model.stop_training = bool(self._workers.number(int(self.model.stop_training)))
+        self.model.stop_training = bool(self._workers.number(int(self.model.stop_training), "batch"))
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
         """Stops where the chief stops, or came to its last epoch: it may have started at a later one."""
         last = epoch + 1 >= int(self.params.get("epochs") or 0)
-        stop = bool(self._workers.number(int(self.model.stop_training or last)))
+        stop = bool(self._workers.number(int(self.model.stop_training or last), "epoch"))
         if not self._workers.chief:
             self.model.stop_training = stop

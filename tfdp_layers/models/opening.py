@@ -9,6 +9,7 @@ from typing import Any
 from tfdp_layers.accounting.charging import check_ledger
 from tfdp_layers.accounting.digests import unchanged
 from tfdp_layers.accounting.following import entry_before
+from tfdp_layers.accounting.logs import posing_names
 from tfdp_layers.accounting.released import known_values
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.texts import text_tensors
@@ -35,7 +36,6 @@ from tfdp_layers.models.fit_arguments import (
     bind,
     labels_of,
     logged_names,
-    posing_names,
     refuse_late_names,
     refuse_uncounted_trials,
     refuse_unsound_fit,
@@ -59,7 +59,6 @@ from tfdp_layers.models.sums import BoundedSums, refuse_own_bounds
 from tfdp_layers.models.texts import check_texts
 from tfdp_layers.models.unfrozen import refuse_unfrozen
 from tfdp_layers.models.validation import check_validation
-from tfdp_layers.models.watched_logs import is_private
 from tfdp_layers.models.watching import Watch
 from tfdp_layers.models.weight_files import WeightFiles
 from tfdp_layers.noise.cores import on_gpus
@@ -101,7 +100,7 @@ class Opening(BoundedSums, WeightFiles):
         batches, arguments = self._accepted(bind(super().fit, args, kwargs), own, refuse)
         state = self._privacy
         state.accept_measured = accept_measured
-        with state.account.running(), self.optimizer.in_use(), self._watching(arguments):
+        with state.account.running(self._used_by_steps()), self.optimizer.in_use(), self._watching(arguments):
             replicas = state.replicas_of(self._distribute_strategy)
             compiled = bool(self.jit_compile)  # once: batches are padded, and steps made, by this very answer
             pad = compiled or on_gpus()  # there each new size has its fastest kernels searched for
@@ -171,11 +170,10 @@ class Opening(BoundedSums, WeightFiles):
     @contextlib.contextmanager
     def _watching(self, arguments: dict[str, Any]) -> Iterator[None]:
         """Inside, callbacks unknown to us are watched: see `Watch`."""
-        validated = arguments.get("validation_data") is not None
+        self._privacy.validated = arguments.get("validation_data") is not None
         self._privacy.posing = bool(posing_names(logged_names(self)))
-        private = functools.partial(is_private, validated=validated, posing=self._privacy.posing)
         tell = (self._privacy.steered, self._privacy.remark, self._join_brought, lambda: remember_handed_out(self))
-        watch = self._privacy.watch = Watch(self, arguments["callbacks"], private, *tell)
+        watch = self._privacy.watch = Watch(self, arguments["callbacks"], self.private_in_logs, *tell)
         try:
             with watch.watching():
                 yield
@@ -240,7 +238,7 @@ class Opening(BoundedSums, WeightFiles):
         if self.optimizer.workers is None:
             self._refuse_unpaid_weights()
         require_float32(bool(self.jit_compile))
-        with self.distribute_strategy.scope() if replicas else contextlib.nullcontext():
+        with replicas.building() if replicas else contextlib.nullcontext():
             build_for(self, spec)
         refuse_unfrozen(self)
         if replicas is not None:

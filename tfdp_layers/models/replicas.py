@@ -121,6 +121,14 @@ class Replicas:
         self._dataset = weakref.ref(dataset)  # it keeps the records, which are to be freed after `fit`
         return dataset
 
+    @contextlib.contextmanager
+    def building(self) -> Iterator[None]:
+        """Inside, variables may be made: all workers make each one together, and wait for one that does not."""
+        if self.workers is not None:
+            self.workers.ready()
+        with self.strategy.scope():
+            yield
+
     def equalize(self, variables: Sequence[Any]) -> None:
         """Gives every copy of the Keras variables the first one's values, which other copies of this process may lack.
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from tfdp_layers.accounting import GroupNoise, Ledger, Release
 from tfdp_layers.accounting.account import Account
-from tfdp_layers.accounting.following import Following, releases_of
+from tfdp_layers.accounting.following import Books, Following, releases_of
 from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.sightings import keep
 from tfdp_layers.batches.base import Batches
@@ -99,6 +99,10 @@ class Run:
         name, before = self.following.begun if self.following else self.entry
         return releases_of(ledger, name) - before
 
+    def books(self, account: Account) -> Books:
+        """What the other workers hear of the chief's before they take what it gives them."""
+        return Books(account, self.token, self.following, lambda: self.counted_in(account.ledger) - self.made)
+
     def count(self, made: int, drawn: int, broken: bool = False) -> None:
         """Counts the releases of one call of the step, and the draws taken for them."""
         self.made += made
@@ -154,7 +158,8 @@ class PrivacyState:
         self.written_by_sums: set[int] = set()
         self.kept_by_pieces: list[tuple[Any, tf.DType]] = []  # variables that layers write: handles and types
         self.accept_measured = False
-        self.posing = self.asked = False  # asked: whether a file that is being loaded was asked for a ledger
+        self.validated = self.posing = False  # of the logs of the last training, see `is_private`
+        self.asked = False  # whether a file that is being loaded was asked for a ledger
         self.watch: Watch | None = None
         self.step: Any = None  # that was made last
         self.origin: Any = None  # of a class of its own: the model that this one was made of

@@ -16,7 +16,7 @@ from tfdp_layers.models.counting import CountedStep, is_foreign, refuse_anew, re
 from tfdp_layers.models.crossing import asking, crossings_of, resetting, results_of
 from tfdp_layers.models.earlier import begin_from, warn_of_earlier
 from tfdp_layers.models.fit_arguments import bind
-from tfdp_layers.models.lockstep import fit_together
+from tfdp_layers.models.lockstep import fit_together, fitting
 from tfdp_layers.models.looking import Looking
 from tfdp_layers.models.loops import LoopBlock, PrivateLoop, refuse_unlooped
 from tfdp_layers.models.opening import Opening
@@ -202,14 +202,13 @@ class PrivateTraining(Predicting, Looking, Opening):
         own |= {"unit_ids": unit_ids, "records_per_unit": records_per_unit, "views": views}
         own |= {"owners": owners, "records_per_owner": records_per_owner}
         own |= {"sampling_seed": sampling_seed, "accept_measured": accept_measured}
-        with self._training(args, kwargs | own) as (dataset, arguments):
+        with fitting(self), self._training(args, kwargs | own) as (dataset, arguments):
             arguments |= {"x": dataset, "shuffle": False}
             workers = self.optimizer.workers
             if workers is None:
                 return super().fit(**arguments)
-            history, ledger = fit_together(
-                super().fit, arguments, workers, lambda: self._privacy.ledger, self._privacy.read_by_sums
-            )
+            books = self._privacy.require_run().books(self._privacy.account)
+            history, ledger = fit_together(super().fit, arguments, workers, books, self._privacy.read_by_sums)
             self._privacy.account.replace(ledger, by_fit=True, named=not workers.chief)
             return history
 

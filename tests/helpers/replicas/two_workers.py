@@ -158,6 +158,11 @@ def refused(number: int, model: Any, x: Any, y: Any) -> list[str]:
         with pytest.raises(error) as raised:
             model.fit(verbose=0, **arguments)
         said.append(str(raised.value)[:90])
+    # One of them alone gives what cannot be, or has a callback that is refused; none waits for it.
+    for alone, wrong in ((0, {"callbacks": ["none"]}), (1, {"batch_sizes": 4}), (0, {"unit_ids": x[:3]})):
+        with pytest.raises(Exception) as raised:  # noqa: PT011
+            model.fit(verbose=0, **given, **(wrong if number == alone else {}))
+        said.append(type(raised.value).__name__)
     with model.distribute_strategy.scope():
         model.compile(model.optimizer, lambda y, found: (1.0 + number) * keras.ops.mean(found, axis=-1))
     with pytest.raises(ValueError, match="differ from the chief") as raised:
@@ -209,11 +214,11 @@ def what_one_workers_callbacks_change_is_taken_back() -> None:
 def every_worker_counts_what_it_holds_and_charges_nothing_of_its_own() -> None:
     chief, other = (one["copies"] for one in FOUND)
     assert chief == other
-    assert [steps for steps, _ in chief["stated"]] == [9 + 3, 9 + 6, 9 + 6]
+    assert [steps for steps, _ in chief["stated"]] == [9 + 3, 9 + 6 + 1, 9 + 6 + 1]  # one is the chief's metric
     assert chief["loaded"] == chief["stated"][1]
-    assert chief["after"] == [15, 15]
-    assert chief["merged"] == [15]
-    assert chief["last"][:2] == [15 + 1 + 3] * 2
+    assert chief["after"] == [16, 16]
+    assert chief["merged"] == [16]
+    assert chief["last"][:2] == [16 + 1 + 3 + 3] * 2
 
 
 def the_noise_of_a_step_is_the_stated_one() -> None:
@@ -246,7 +251,11 @@ def what_differs_between_workers_is_refused() -> None:
     assert "DeclaredBatches" in other[3]
     assert "The chief stopped" in other[4]
     assert "This ledger counts under REPLACE_ONE" in chief[5]
-    assert "this one in ['program']" in other[6]
+    told, others = (["ChiefStoppedError" in one for one in side[6:9]] for side in (other, chief))
+    assert told == [True, False, True]
+    assert others == [False] * 3
+    assert chief[7] == "WorkerStoppedError"
+    assert "this one in ['program']" in other[9]
 
 
 def after_a_kill_the_ledger_counts_what_was_released() -> None:
