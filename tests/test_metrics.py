@@ -35,6 +35,9 @@ class Silent(NoiseSource):
             self.held.append(self.ledger.steps)
         return tf.zeros(shape)
 
+    def widened(self, stddevs, noise_multiplier, count):
+        return list(stddevs)  # nor a grid
+
 
 def trained(sampling, kind=Release):
     ledger = Ledger()
