@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import threading
 import weakref
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 from tfdp_layers.accounting.ledger import Ledger
@@ -19,7 +19,7 @@ _joining = threading.RLock()
 _accounts: weakref.WeakSet[Account] = weakref.WeakSet()
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
+@dataclasses.dataclass(eq=False)
 class _Fit:
     """One that runs: in which thread, and, by their ids, which variables its steps read and write."""
 
@@ -125,7 +125,7 @@ class Account:
 
         Raises: before anything is joined,
             ValueError: two of them are kept in different places, or have different neighbouring relations.
-            RuntimeError: a `fit` runs on two of them that have different ledgers.
+            RuntimeError: a `fit` runs on two of them that have different ledgers, or may use the same variables.
         """
         with _joining:
             others = list(others)
@@ -146,23 +146,26 @@ class Account:
                 goes._joined = stays
 
     @contextlib.contextmanager
-    def running(self, variables: Collection[int] = ()) -> Iterator[None]:
+    def running(self, variables: Collection[int] = ()) -> Iterator[Callable[[Collection[int]], None]]:
         """Marks a `fit` as running, in this thread.
 
         Args:
             variables: which its steps read and write, by their ids; none where that is not known yet.
 
-        Raises: RuntimeError where one runs on this account or on a joined one that may use the same variables, or
-            another thread saves its weights.
+        Gives: a function to be called with all of these, once they are made and before anything is released.
+        Raises: RuntimeError, as does the function, where one runs on this account or on a joined one that may use the
+            same variables; or where another thread saves its weights.
         """
         here = threading.get_ident()
         fit = _Fit(here, frozenset(variables))
+
+        def uses(variables: Collection[int]) -> None:
+            with _joining:
+                fit.variables = frozenset(variables)
+                self._refuse_second(fit)
+
         with _joining:
-            if any(map(fit.meets, self.root._running)):
-                raise RuntimeError(
-                    "fit is running already on this model, or on one that shares weights with it: two at a time would"
-                    " charge one ledger for the steps of both. Wait for the first to end (one thread at a time)."
-                )
+            self._refuse_second(fit)
             if self.root._saving.keys() - {here}:
                 raise RuntimeError(
                     "Another thread is saving the weights that fit would train: its file would hold later weights than"
@@ -170,10 +173,17 @@ class Account:
                 )
             self.root._running.append(fit)
         try:
-            yield
+            yield uses
         finally:
             with _joining:
                 self.root._running.remove(fit)
+
+    def _refuse_second(self, fit: _Fit) -> None:
+        if any(fit.meets(other) for other in self.root._running if other is not fit):
+            raise RuntimeError(
+                "fit is running already on this model, or on one that shares weights with it: two at a time would"
+                " charge one ledger for the steps of both. Wait for the first to end (one thread at a time)."
+            )
 
     @property
     def trains(self) -> bool:
@@ -278,6 +288,8 @@ def _refuse_some(roots: list[Account]) -> None:
 
 def _refuse_two(stays: Account, goes: Account) -> None:
     mine, theirs = stays._ledger, goes._ledger
+    if any(one.meets(other) for one in stays._running for other in goes._running):
+        raise RuntimeError("fit runs on two models that share weights: let one end before the other begins.")
     if mine.is_same(theirs):
         return
     if stays._running and goes._running:

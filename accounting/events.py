@@ -29,13 +29,14 @@ __all__ = [
 
 GENERATORS = {
     "default": "Philox, a counter-based generator in float32 keyed by the operating system, whose numbers end at 11.5"
-    " standard deviations; sums and noise on a common grid. Not a cryptographic generator, and no proof against attacks"
-    " on the lowest bits of the noise (noise_source='secure' is for both)",
+    " standard deviations; sums and noise on a common grid (where noise multiplier x sqrt(weights) <= 32,768). Not a"
+    " cryptographic generator, and no proof against attacks on the lowest bits of the noise (noise_source='secure' is"
+    " for both)",
     "secure": "a cryptographic generator keyed by the operating system; sums of two Gaussians in double precision on a"
     " common grid, against attacks on the lowest bits of the noise",
     "tensorflow": "TensorFlow's own generators, which tensorflow-privacy draws from: not cryptographic ones, and no"
     " defence against attacks on the lowest bits of the noise. Their numbers end at 5.68 standard deviations, and the"
-    " chance that a record shows beyond is not in delta (up to 5e-4 in 60 epochs of noise 1.1 on 26,000 weights)",
+    " chance that a record shows beyond is not in delta (up to 0.05 in 60 epochs of noise 1.1 on 26,000 weights)",
     "custom": "a source of the caller's own, which this library does not know",
 }
 """Where the noise may come from, in words for statements."""

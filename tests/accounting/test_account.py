@@ -166,6 +166,23 @@ def test_two_that_run_on_one_ledger_may_be_joined_and_run_again():
     assert not one.trains
 
 
+def test_two_that_run_are_asked_again_once_they_know_what_they_use():
+    """A layer that both share, not made yet as they began, was trained by both at a time."""
+    ledger = ledger_of(RELEASE, 3)
+    one, other = Account(ledger), Account(ledger)
+    with one.running({1}) as uses, other.running({2}) as theirs:
+        uses({1, 3})
+        theirs({2, 3})  # of other accounts still
+        with pytest.raises(RuntimeError, match="two models that share weights"):
+            other.join([one])
+    other.join([one])
+    with one.running({1}) as uses, other.running({2}) as theirs:
+        uses({1, 3})
+        with pytest.raises(RuntimeError, match="fit is running already"):
+            theirs({2, 3})
+        theirs({2, 4})
+
+
 @pytest.mark.parametrize("kept", [False, True], ids=["in memory", "one of a data set"])
 def test_two_that_run_on_two_ledgers_are_told_to_share_one_before(kept):
     one, other, fed = Account(Ledger(dataset="a" if kept else None)), spent(2), spent(0)

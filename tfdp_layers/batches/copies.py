@@ -19,7 +19,7 @@ from tfdp_layers.batches.held import Held
 
 __all__ = ["Read", "copies_in"]
 
-_MOST_ITEMS = 1 << 22
+_MOST_ITEMS = 1 << 20
 _COMPARED = 128
 """Different records that are read once more to see whether few columns tell them apart, half of them with copies."""
 _PATH = re.compile(r"[/\\].*[^\W\d_]|[^\W\d_].*[/\\]|\w\.[A-Za-z]\w{0,4}$")
@@ -116,7 +116,7 @@ def _of_items(items: Any) -> np.ndarray | None:
     key = secrets.randbits(64)
     try:
         return np.array([hash((key, _plain(one))) & (2**64 - 1) or 1 for one in items], np.uint64)
-    except TypeError:
+    except Exception:  # of items that load what they hold: they are no names, and said where they are read
         return None
 
 

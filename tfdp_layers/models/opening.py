@@ -100,14 +100,15 @@ class Opening(BoundedSums, WeightFiles):
         batches, arguments = self._accepted(bind(super().fit, args, kwargs), own, refuse)
         state = self._privacy
         state.accept_measured = accept_measured
-        with state.account.running(self._used_by_steps()), self.optimizer.in_use(), self._watching(arguments):
+        with state.account.running(self._used_by_steps()) as uses, self.optimizer.in_use(), self._watching(arguments):
             replicas = state.replicas_of(self._distribute_strategy)
             compiled = bool(self.jit_compile)  # once: batches are padded, and steps made, by this very answer
             pad = compiled or on_gpus()  # there each new size has its fastest kernels searched for
             dataset = batches.dataset(pad)
             try:
                 self._begin(batches, dataset.element_spec, compiled, replicas, arguments)
-                self._settle_accounts()  # weights may have been made just now
+                uses(self._used_by_steps())  # weights may have been made just now
+                self._settle_accounts()
                 assert state.watch is not None
                 state.watch.opened()
                 if state.watch.looks or refuse is not None:  # a loop of the caller's own

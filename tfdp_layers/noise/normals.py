@@ -64,7 +64,7 @@ def on_grid(number: tf.Tensor, bits: tf.Tensor) -> tf.Tensor:
 
     A number of float32 falls on the grid as float32 has it: some multiples come of more numbers than others, by up to a
     half for those that lie half-way, and pairs from circles that lie as close as the grid; so how often each comes out
-    told a sum that it was added to. So each is moved by up to 127 steps, by eight bits that float32 rounds away: which
+    told a sum that it was added to. So each is moved by up to 128 steps, by eight bits that float32 rounds away: which
     adds independent noise of 2^-12 times the width, and leaves no place rarer than its neighbours.
     """
     moved = tf.cast(tf.bitwise.bitwise_and(bits, tf.constant(255, tf.uint32)), tf.float32)

@@ -139,8 +139,13 @@ def passing(weights: dict[str, int], release: TokenSelection, source: NoiseSourc
     names = list(weights)
     exact = tf.constant([weights[name] / _GRID for name in names], tf.float64)
     multiplier = release.noise_multiplier
-    noisy = np.asarray(add_noise(source, [exact], source.widened([multiplier], multiplier, len(names)))[0])
-    kept = [(-weight, name) for weight, name in zip(noisy, names, strict=True) if weight > release.threshold]
+    # Rounding moves only what a record holds, so many tokens at most, which is public; how many there are, is not.
+    (drawn,) = source.widened([multiplier], multiplier, release.tokens * release.records_per_owner)
+    noisy = np.asarray(add_noise(source, [exact], [drawn])[0])
+    # What one record alone holds passes no oftener than with the noise that the threshold was made for, and what
+    # `perturbed` of the secure source adds to it.
+    threshold = release.threshold * max(1.0, drawn / multiplier) * (1.0 + 2.0**-12)
+    kept = [(-weight, name) for weight, name in zip(noisy, names, strict=True) if weight > threshold]
     return [name for _, name in sorted(kept)]
 
 
