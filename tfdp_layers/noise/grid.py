@@ -54,8 +54,8 @@ def added_on_grid(total: tf.Tensor, stddev: OnGrid, noise: tf.Tensor) -> tf.Tens
     same as cutting off (sum on the grid + noise), which is post-processing of the Gaussian mechanism on rounded sums.
     The numbers of `NoiseSource.normal` are multiples of the unit already, as evenly spread as `normals.on_grid` says;
     those of another source are cut off, never rounded: halves that go to even numbers would tell which sums are odd.
-    Without the grid, sum + noise is a number that noise alone can give for some sums only: in one step it told 10 times
-    of 10 whether a record was there that alone reached 380 weights.
+    Without the grid, sum + noise is a number that noise alone can give for some sums only: in one step it told 20 times
+    of 20 whether a record was there that alone reached 380 weights (`benchmarks/noise_bits.py`).
     """
     kind = tf.float64 if total.dtype == tf.float64 else tf.float32
     units = tf.constant(2.0**GRID_BITS / stddev, kind), tf.constant(stddev * 2.0**-GRID_BITS, kind)
