@@ -172,17 +172,16 @@ class PrivateLoop:
 
         Raises:
             ValueError: a model without weights yet, which could not say who pays for them.
-            RuntimeError: another run that goes on feeds it, and has another ledger.
+            RuntimeError: another run that goes on feeds it, and has another ledger; or this one ended.
         """
         if not model.built or not model.weights:
-            raise ValueError(
-                f"Model {model.name!r} has no weights yet, so nothing would say what they cost. Build it first: begin"
-                " with keras.Input, or call it once."
-            )
-        join_accounts(self._model._privacy.account, model.weights, model.weights)
-        owe(map(held_by, model.weights), ())
-        leave_fed(map(held_by, model.weights), ends=False)
-        self._run.fed.append(model)
+            raise ValueError(f"Model {model.name!r} has no weights yet, to say what they cost. Call it once before.")
+        with self._lock:
+            self._refuse_ended()
+            join_accounts(self._model._privacy.account, model.weights, model.weights)
+            owe(map(held_by, model.weights), ())
+            leave_fed(map(held_by, model.weights), ends=False)
+            self._run.fed.append(model)
 
     # This library's side ----------------------------------------------------------------------------------------------
 
