@@ -73,14 +73,16 @@ def test_a_bound_that_forgets_the_squares_would_be_exceeded(monkeypatch):
 @pytest.mark.slow
 def test_the_noise_is_what_the_ledger_says(monkeypatch):
     layer, found = layer_of(0.7), []
-    monkeypatch.setattr(type(layer), "use", lambda self, released, count: found.append(released - total(X)))
+    monkeypatch.setattr(type(layer), "use", lambda self, released, count, stddev: found.append(released - total(X)))
     for _ in range(300):
         layer.adapt(X)
     (entry,) = layer.ledger.entries
     (group,) = entry.release.groups
     assert entry.steps == 300
-    assert (group.name, group.bound) == ("noisy mean and variance", layer.sensitivity)
-    assert group.stddev == pytest.approx(0.7 * BOUND, rel=1e-4)
+    counted = 1.25**0.5  # the number of records is released, too, half as large
+    assert group.name == "noisy mean and variance"
+    assert group.bound == pytest.approx(layer.sensitivity * counted)
+    assert group.stddev == pytest.approx(0.7 * BOUND * counted, rel=1e-4)
     assert_normal(np.stack(found), group.stddev)
 
 
