@@ -29,7 +29,7 @@ __all__ = [
 
 GENERATORS = {
     "default": "Philox, a counter-based generator in float32 keyed by the operating system, whose numbers end at 11.5"
-    " standard deviations; sums and noise on a common grid (where noise multiplier x sqrt(weights) <= 32,768). Not a"
+    " standard deviations; sums and noise on a common grid (where noise multiplier x sqrt(weights) <= 131,072). Not a"
     " cryptographic generator, and no proof against attacks on the lowest bits of the noise (noise_source='secure' is"
     " for both)",
     "secure": "a cryptographic generator keyed by the operating system; sums of two Gaussians in double precision on a"

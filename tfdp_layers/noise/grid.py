@@ -15,8 +15,11 @@ LARGE = 100_000
 _ROUNDED = 2.0**-11
 """Of a record's bound: more than scaling two float32 sums of 2,048 bounds to units of the grid moves them apart."""
 
-_COARSE = 2.0**-5
+_COARSE = 2.0**-3
 """Of a record's bound: where the grid could move a sum by more than this, no grid is used."""
+
+_BELOW = 2.0**-10
+"""Of the deviation: of the second numbers that fill what lies between those on the grid, where sums are not on it."""
 
 _SIZES = (1e-25, 1e25)
 """Of standard deviations whose units float32 knows."""
@@ -26,14 +29,18 @@ class OnGrid(float):
     """A standard deviation for noise that is rounded, as the sum is, to a grid of 2^-`GRID_BITS` of itself."""
 
 
+class OffGrid(float):
+    """One for noise on sums that are not rounded, for which a grid would be too coarse."""
+
+
 def on_grid(stddevs: Sequence[float], noise_multiplier: float, count: int) -> list[float]:
     """The standard deviations to draw with, so that the grid takes nothing from the guarantee; as they are without one.
 
     With the deviation k sigma and t = 2^-20 z sqrt(d), rounding d sums to a grid of 2^-20 k sigma makes a record's
     contribution C (1 + k t) at most, C = sigma / z, and scaling them by a number that is no power of two moves them by
     2^-11 C more (two sums of 2,048 times C, 2^-24 of themselves each). It is enough where k >= 1 + 2^-11 + k t, so
-    k = (1 + 2^-11) / (1 - t). Beyond t = 2^-5 (many weights and much noise: z sqrt(d) above 32,768) that much noise
-    would be too high a price: then there is no grid.
+    k = (1 + 2^-11) / (1 - t). Beyond t = 2^-3 (many weights and much noise: z sqrt(d) above 131,072) that much noise
+    would be too high a price: then there is no grid, see `spread`.
 
     Args:
         noise_multiplier: z, of all that is released together.
@@ -42,8 +49,16 @@ def on_grid(stddevs: Sequence[float], noise_multiplier: float, count: int) -> li
     rounded = 2.0**-GRID_BITS * noise_multiplier * math.sqrt(count)
     low, high = _SIZES
     if not rounded <= _COARSE or not all(low < stddev < high or stddev == 0.0 for stddev in stddevs):
-        return list(stddevs)
+        return [OffGrid(stddev) for stddev in stddevs]
     return [OnGrid(stddev * (1.0 + _ROUNDED) / (1.0 - rounded)) for stddev in stddevs]
+
+
+def spread(noise: tf.Tensor, more: tf.Tensor) -> tf.Tensor:
+    """Standard normal numbers on no grid, of those and of as many others, which add 2^-21 to the deviation.
+
+    Added to a sum that is not rounded, numbers on a grid would tell what the sum has beside multiples of its unit.
+    """
+    return noise + _BELOW * more
 
 
 def added_on_grid(total: tf.Tensor, stddev: OnGrid, noise: tf.Tensor) -> tf.Tensor:

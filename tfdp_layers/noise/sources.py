@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.instances import refuse_class
-from tfdp_layers.noise.grid import OnGrid, added_on_grid, on_grid
+from tfdp_layers.noise.grid import OffGrid, OnGrid, added_on_grid, on_grid, spread
 from tfdp_layers.noise.normals import PER_COUNTER, counted_normals
 
 _BLOCK = 256
@@ -75,6 +75,9 @@ class NoiseSource:
         """`total` with noise of this standard deviation, above 0; `noise`: numbers of `normal`, of the same shape."""
         if isinstance(stddev, OnGrid):
             return added_on_grid(total, stddev, noise)
+        if isinstance(stddev, OffGrid):
+            size = math.prod(noise.shape) if noise.shape.is_fully_defined() else tf.size(noise, tf.int64)
+            noise = spread(noise, tf.reshape(self.normal([size]), tf.shape(noise)))
         return total + tf.cast(stddev * noise, total.dtype)
 
     def widened(self, stddevs: Sequence[float], noise_multiplier: float, count: int) -> list[float]:
