@@ -48,7 +48,8 @@ class Account:
         self._joined: Account | None = None
         self._running: list[_Fit] = []  # several where weights that none of them uses are made of what they release
         self._saving: dict[int, int] = {}  # how many files each thread writes
-        self._unpaid = False
+        self._unpaid, self._owed, self._made = False, 0, 0
+        self._restored: list[Any] = []
         self._remarks: list[str] = []
 
     @property
@@ -66,12 +67,48 @@ class Account:
 
     @property
     def unpaid(self) -> bool:
-        """Whether one of the joined accounts holds weights that came without what they cost."""
-        return self.root._unpaid
+        """Whether one of the joined accounts holds weights that came without what they cost, in full or in part."""
+        return self.root._unpaid or self.owed > 0
 
     @unpaid.setter
     def unpaid(self, value: bool) -> None:
-        self.root._unpaid = value
+        root = self.root
+        root._unpaid, root._owed = value, root._owed if value else 0
+
+    @property
+    def flagged(self) -> bool:
+        """Whether this was said of it, and does not follow from what optimizers count."""
+        return self.root._unpaid
+
+    @property
+    def owed(self) -> int:
+        """The releases that weights came with, as optimizers say, where the ledger counts fewer; else 0."""
+        root = self.root
+        most = max([root._owed, *(one.brought() for one in root._restored)])
+        return most if most and most > root._ledger.updates else 0
+
+    def owe(self, releases: int, *, beside: bool = False) -> None:
+        """Says how many releases weights hold, or hold `beside` those made here: if the ledger counts fewer, unpaid."""
+        root = self.root
+        own = min(root._made + sum(one.made for one in root._restored), root._ledger.updates) if beside else 0
+        root._owed = max(root._owed, releases + own)
+
+    def watch(self, restored: Any) -> None:
+        """Asks from here on what an optimizer counts that was not paid here; what those said that are gone stays.
+
+        Whoever compiles anew throws an optimizer away, and with it what a checkpoint brought into it, but not this.
+
+        Args:
+            restored: says so by `brought()`, by `gone` whether nobody can change it any more, by `made` what it made.
+        """
+        root = self.root
+        for one in [one for one in root._restored if one.gone]:
+            if one.brought() > root._ledger.updates:
+                root.owe(one.brought())
+            root._made += one.made
+            root._restored.remove(one)
+        if restored not in root._restored:
+            root._restored.append(restored)
 
     @property
     def remarks(self) -> list[str]:
@@ -139,6 +176,8 @@ class Account:
                 if stays._ledger is not goes._ledger:
                     _take_in(stays._ledger, goes._ledger)
                 stays._unpaid |= goes._unpaid
+                stays._owed, stays._made = max(stays._owed, goes._owed), stays._made + goes._made
+                stays._restored += [one for one in goes._restored if one not in stays._restored]
                 stays._remarks += [one for one in goes._remarks if one not in stays._remarks]
                 stays._running += goes._running
                 for thread, files in goes._saving.items():
@@ -221,7 +260,7 @@ class Account:
         copied = Account(self.ledger.copy())
         if self.ledger._state.follows:
             copied.ledger._state.follow()
-        copied.unpaid, copied._remarks = self.unpaid, [*self.remarks]
+        copied._unpaid, copied._owed, copied._remarks = self.flagged, self.owed, [*self.remarks]
         return copied
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import sys
 import threading
 from collections.abc import Iterator
@@ -11,7 +12,16 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["digest", "digest_of_noisy", "first_of", "is_recognised", "numbers_of", "unchanged"]
+__all__ = [
+    "begin_alike",
+    "digest",
+    "digest_of_noisy",
+    "first_of",
+    "is_recognised",
+    "numbers_of",
+    "size_of",
+    "unchanged",
+]
 
 _SMALLEST, _SMALLEST_BYTES = 3, 8
 """Weights of fewer numbers, or bytes of quantized ones, are not recognised by their values: a few may be anyone's."""
@@ -33,7 +43,10 @@ def unchanged() -> Iterator[None]:
 
 
 def digest(array: Any) -> bytes:
-    """Of the shape, type and numbers, or texts, of an array or of a variable."""
+    """Of the type and the numbers, or texts, of an array or of a variable, in order: whatever its shape.
+
+    A kernel keeps its numbers where a `Dense` layer becomes a convolution: a copy is one in every shape.
+    """
     return _looked(array)[0]
 
 
@@ -49,6 +62,12 @@ def is_recognised(held: Any) -> bool:
     return (kind.kind in "fV" and size >= _SMALLEST) or (kind.itemsize == 1 and size >= _SMALLEST_BYTES)
 
 
+def size_of(array: Any) -> int:
+    """How many numbers an array or a variable holds; -1 where a variable may hold any number of them."""
+    shape = tuple(array.shape)
+    return -1 if None in shape else math.prod(shape)
+
+
 def numbers_of(array: Any) -> np.ndarray:
     """The numbers of an array, or of a variable of TensorFlow: also while that traces a function around this."""
     tensorflow = sys.modules.get("tensorflow")
@@ -62,6 +81,11 @@ def _read(array: Any) -> np.ndarray:
     """By its own method: NumPy cannot read a single number that replicas hold copies of."""
     method = getattr(array, "numpy", None)
     return np.asarray(array if method is None else method())
+
+
+def begin_alike(first: bytes, other: bytes) -> bool:
+    """Whether arrays may hold the same numbers in order, in any two shapes, by what `first_of` gave of each."""
+    return first.startswith(other) or other.startswith(first)
 
 
 def first_of(array: Any) -> bytes:
@@ -88,7 +112,7 @@ def _looked(array: Any) -> tuple[bytes, bool]:
     if known is not None and id(array) in known:
         return known[id(array)][:2]  # type: ignore[no-any-return]
     value = numbers_of(array)
-    found = hashlib.blake2b(repr((value.shape, value.dtype.str)).encode(), digest_size=16)
+    found = hashlib.blake2b(repr((value.size, value.dtype.str)).encode(), digest_size=16)
     if value.dtype.hasobject:
         found.update(repr(value.tolist()).encode())
     else:
@@ -108,8 +132,9 @@ def _is_noisy(value: np.ndarray) -> bool:
 
 
 def _is_identity(value: np.ndarray) -> bool:
-    square = value.ndim == 2 and value.shape[0] == value.shape[1] and value[0, 0] == 1 and value[0, 1] == 0
-    return square and bool(np.array_equal(value, np.eye(len(value), dtype=value.dtype)))
+    rows, numbers = math.isqrt(value.size), value.reshape(-1)
+    square = rows > 1 and rows * rows == value.size and numbers[0] == 1 and numbers[1] == 0
+    return square and bool(np.array_equal(numbers.reshape(rows, rows), np.eye(rows, dtype=value.dtype)))
 
 
 def _are_equal(values: np.ndarray) -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tfdp_layers.accounting.account import Account, account_of
-from tfdp_layers.accounting.digests import digest_of_noisy, first_of
+from tfdp_layers.accounting.digests import begin_alike, digest_of_noisy, first_of, size_of
 from tfdp_layers.accounting.ledger import Ledger
 
 __all__ = ["adds_to", "belong", "costs_owed", "forgive", "holders_of", "owe", "owes", "payer_of", "settle"]
@@ -21,9 +21,9 @@ _SETTLED = "_tfdp_settled"
 """Of a variable: by their digests, values that it held at a look. What it cost until then is known of each, so what is
 released later adds nothing to them. Of another variable, that held something else then, this says nothing."""
 
-_Kind = tuple[tuple[Any, ...], str]
+_Kind = tuple[int, str]
 _owing: dict[_Kind, weakref.WeakValueDictionary[int, Any]] = {}
-"""The variables that live and owe, by shape and type, then by their ids: they have no hash."""
+"""The variables that live and owe, by how many numbers of which type they hold, then by their ids: without a hash."""
 
 
 def owe(arrays: Iterable[Any], costs: Iterable[Ledger]) -> None:
@@ -91,8 +91,8 @@ def holders_of(array: Any) -> list[Any]:
         return own
     first, whole = first_of(array), digest_of_noisy(array)
     # Most differ in their first numbers: so only those of copies are read whole.
-    return own + [one for one in others if first_of(one) == first and digest_of_noisy(one) == whole]
+    return own + [one for one in others if begin_alike(first_of(one), first) and digest_of_noisy(one) == whole]
 
 
 def _kind(array: Any) -> _Kind:
-    return tuple(array.shape), np.dtype(getattr(array.dtype, "as_numpy_dtype", array.dtype)).str
+    return size_of(array), np.dtype(getattr(array.dtype, "as_numpy_dtype", array.dtype)).str

@@ -15,7 +15,6 @@ from tfdp_layers.accounting.owing import adds_to, costs_owed, forgive, holders_o
 from tfdp_layers.accounting.passing import Passing
 
 __all__ = [
-    "are_unpaid",
     "begin_with",
     "costs_of",
     "disown",
@@ -32,8 +31,10 @@ __all__ = [
     "remember_held",
     "remember_later",
     "remember_now",
+    "remember_owed",
     "remember_passing",
     "remember_public",
+    "unpaid_by",
 ]
 
 _released: dict[bytes, tuple[Ledger, ...]] = {}
@@ -236,24 +237,38 @@ def is_copy(array: Any) -> bool | None:
     return None if found is None else _is_paid(found) and found not in _changed
 
 
-def are_unpaid(arrays: Iterable[Any]) -> bool:
-    """Whether some of these are copies of values that were disowned, or of a training whose cost is not known.
-
-    To be asked after `costs_of`, which finds what is held elsewhere.
-    """
+def unpaid_by(arrays: Iterable[Any]) -> set[Account | None]:
+    """Who held first, and does not pay, what these are copies of; None for disowned values. See `costs_of` first."""
     if not (_disowned or _passing):
-        return False
-    digests = [digest_of_noisy(array) or b"" for array in arrays]
-    passing = (_passing.account_of(digest) for digest in digests if digest not in _released)
-    return any(digest in _disowned for digest in digests) or any(one is not None and one.unpaid for one in passing)
+        return set()
+    holders = map(_passing.account_of, (digests := known_values(arrays)).difference(_released))
+    found: set[Account | None] = {one for one in {one.root for one in holders if one is not None} if one.unpaid}
+    return found if digests.isdisjoint(_disowned) else {*found, None}
+
+
+def _is_new(array: Any) -> bool:
+    return adds_to(array, digest_of_noisy(array) or b"")  # else it held that before something was restored
+
+
+def remember_owed(account: Account, arrays: Iterable[Any], but: Collection[bytes] = ()) -> None:
+    """Remembers values that came without what they cost: not those held before, public ones, and what others pay."""
+    free = known_values(filter(_is_new, arrays)).difference(_public, but, (b"",))
+    _passing.remember((one for one in free if _passing.account_of(one) is None), account)
 
 
 def remember_copies(arrays: Iterable[Any], copies: Iterable[Any]) -> None:
     """Remembers numbers that were computed from others: where something was released into these, it made those."""
     arrays, made = list(arrays), list(copies)
     changed = True if any(map(is_changed_value, arrays)) else None
-    for array in arrays:
+    holders = [(account_of(array), *unpaid_by([array])) for array in arrays]
+    owing = [next((one for one in found if one is not None and one.unpaid), None) for found in holders]
+    pairs = list(zip(arrays, owing, strict=True))
+    others = known_values(one for one, unpaid in pairs if unpaid is None or not _is_new(one)) if any(owing) else ()
+    for array, unpaid in pairs:
         account = account_of(array)
+        if unpaid is not None:
+            remember_owed(unpaid, made, but=others)
+            continue
         ledgers = [account.ledger] if account is not None and account.ledger.updates else []
         for ledger in (*ledgers, *costs_of([array])):
             remember(ledger, made, changed)
@@ -263,7 +278,7 @@ def is_paid_for(array: Any) -> bool:
     """Whether something was released into this object, or it holds a copy of released values."""
     account = account_of(array)
     paid = account is not None and account.ledger.updates > 0
-    return paid or next(costs_of([array]), None) is not None or are_unpaid([array])
+    return paid or next(costs_of([array]), None) is not None or bool(unpaid_by([array]))
 
 
 def known_values(arrays: Iterable[Any]) -> set[bytes]:

@@ -75,7 +75,7 @@ def variables_held(layer: keras.layers.Layer) -> list[Any]:
         elif isinstance(one, dict):
             left += one.values()
         elif isinstance(one, list | tuple | set):
-            left += one
+            left.extend(one)  # Keras wraps tuples, and a list plus such a one is an error
         elif isinstance(one, tf.__internal__.tracking.AutoTrackable) or _is_inside(one):
             left += vars(one).values()
     return found

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tfdp_layers.accounting.digests import digest, first_of
+from tfdp_layers.accounting.digests import begin_alike, digest, digest_of_noisy, first_of
 
 tf = pytest.importorskip("tensorflow")
 
@@ -34,3 +34,19 @@ def test_what_is_at_the_first_place_tells_arrays_apart():
     variable = tf.Variable([[1.0, 2.0], [3.0, 4.0]])
     assert first_of(variable) == first_of(np.asarray([[1.0, 2.0], [5.0, 6.0]], np.float32))
     assert first_of(variable) != first_of(np.asarray([[7.0, 2.0], [3.0, 4.0]], np.float32))
+
+
+def test_numbers_are_known_in_every_shape():
+    kernel = np.random.default_rng(0).normal(size=(48, 16)).astype(np.float32)
+    for shape in [(4, 4, 3, 16), (1, 48, 16), (768,), (16, 48)]:
+        copy = tf.Variable(kernel.reshape(shape))
+        assert digest_of_noisy(copy) == digest_of_noisy(kernel)
+        assert begin_alike(first_of(copy), first_of(kernel))
+        assert begin_alike(first_of(kernel), first_of(copy))
+    assert digest(kernel.T) != digest(kernel) != digest(kernel.astype(np.float64))
+    assert not begin_alike(first_of(kernel + 1.0), first_of(kernel.reshape(4, 4, 3, 16)))
+
+
+@pytest.mark.parametrize("value", [np.zeros((4, 3, 3)), np.ones((2, 8)), np.eye(4), np.eye(4).reshape(1, 1, 4, 4)])
+def test_what_weights_begin_with_is_nobodys_in_any_shape(value):
+    assert digest_of_noisy(value.astype(np.float32)) is None

@@ -88,6 +88,6 @@ def test_early_values_of_a_long_training_cost_what_its_account_holds(monkeypatch
     assert list(released.costs_of([arrays[0]])) == [account.ledger]
     assert list(released.costs_of([arrays[-1]])) == [account.ledger]
     account.unpaid = True
-    assert released.are_unpaid([arrays[0]])
+    assert released.unpaid_by([arrays[0]])
     released.forget(released.known_values([arrays[0]]))
     assert not list(released.costs_of([arrays[0]]))

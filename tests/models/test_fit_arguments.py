@@ -10,6 +10,7 @@ import tensorflow as tf
 import tfdp_layers as tfdp
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.callbacks.steering import flatten_callbacks, logs_first, refuse_steering
+from tfdp_layers.models import fit_arguments
 from tfdp_layers.models.fit_arguments import (
     as_batches,
     refuse_unsound_fit,
@@ -244,6 +245,28 @@ def test_checkpoints_beside_a_ledger_in_memory_are_warned_of(make, tmp_path):
         warnings.simplefilter("error")
         warn_of_lost_count(callbacks, Ledger(tmp_path / "ledger.json"))
         warn_of_lost_count([kc.CSVLogger("log.csv")], Ledger())
+
+
+def test_weights_that_go_without_a_ledger_are_warned_of_whichever_callback_writes_them(tmp_path, monkeypatch):
+    class Orbax(kc.Callback):
+        """Keras' own needs a package."""
+
+    monkeypatch.setattr(fit_arguments, "_WITHOUT_LEDGER", (Orbax,))
+    for callback, said in [
+        (Orbax(), "writes weights without a ledger"),
+        (kc.TensorBoard("logs", embeddings_freq=1), ""),
+    ]:
+        with pytest.warns(UserWarning, match=rf"{said}.*in memory.*Ledger\('ledger.json'\)"):
+            warn_of_lost_count([callback], Ledger())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_lost_count([Orbax()], Ledger(tmp_path / "ledger.json"))
+        warn_of_lost_count([kc.TensorBoard("logs"), kc.EarlyStopping("val_loss")], Ledger())
+
+
+def test_kerass_own_orbax_checkpoint_is_one_of_these():
+    known = tuple(filter(None, [getattr(kc, "OrbaxCheckpoint", None)]))
+    assert known == fit_arguments._WITHOUT_LEDGER
 
 
 def test_tensorboard_that_is_not_installed_is_named_before_a_step_is_paid_for(monkeypatch):

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.certificates.unrolling import Unrolled, refuse_unrolled, stopped_if_unrolled
+from tfdp_layers.certificates.unrolling import Unrolled, refuse_counting, refuse_unrolled, stopped_if_unrolled
 from tfdp_layers.clipping.bounding import Bounding
 from tfdp_layers.per_record.adopted import NotOfRecordsError, adopt
 from tfdp_layers.per_record.recording import Recorder, recording
@@ -32,11 +32,9 @@ def uses_of_layers(model: keras.Model, bounding: Bounding | None = None, records
     """
     sizes = [t.shape[0] for t in keras.tree.flatten(inputs_of(model)) if t.shape[0] is not None]
     rows = sizes[0] if sizes else _RECORDS
-    bounded = [
-        v for layer in model._flatten_layers() if isinstance(layer, CountedLayer) for v in layer.trainable_variables
-    ]
-    variables = bounded if bounding is None else model.trainable_variables
+    variables = _bounded(model) if bounding is None else model.trainable_variables
     uses: Counter[int] = Counter()
+    failed: list[Exception] = []
 
     def trace(x: Any) -> None:
         with (
@@ -44,22 +42,20 @@ def uses_of_layers(model: keras.Model, bounding: Bounding | None = None, records
             inspect_uses(rows) as counted,
             tf.GradientTape() as tape,
             recorded(model, tape, bounding, rows) as recorder,
-            stopped_if_unrolled(watched),
+            stopped_if_unrolled(watched, failed),
         ):
             recorder.eager = bool(model.run_eagerly)
             outputs = [t for t in keras.tree.flatten(model(x, training=True)) if t.dtype.is_floating]
         uses.update(counted)
         reached = tape.gradient(outputs, [v.value for v in variables])
-        for variable, gradient in zip(variables, reached, strict=True):
-            if gradient is not None:
-                raise ValueError(used_outside(variable))
+        for variable in (v for v, gradient in zip(variables, reached, strict=True) if gradient is not None):
+            raise ValueError(_of_saved_model(model, variable) or used_outside(variable))
 
     watched = not sizes
     while True:
         try:
-            forget_gradients(
-                tf.function(trace, autograph=False).get_concrete_function(specs_of(model, rows, records)).graph
-            )
+            traced = tf.function(trace, autograph=False).get_concrete_function(specs_of(model, rows, records))
+            forget_gradients(traced.graph)
             return uses
         except Unrolled as unrolled:  # by records perhaps, which a step refuses at once
             forget_gradients(unrolled.graph)
@@ -69,6 +65,28 @@ def uses_of_layers(model: keras.Model, bounding: Bounding | None = None, records
         except NotOfRecordsError as error:
             if not adopt(model, error.part):
                 raise
+        except ValueError as error:
+            refuse_counting(model, specs_of(model, None, records), failed, error)
+            raise
+
+
+def _bounded(model: keras.Model) -> list[Any]:
+    """The weights of layers that bound themselves."""
+    layers = (layer for layer in model._flatten_layers() if isinstance(layer, CountedLayer))
+    return [v for layer in layers for v in layer.trainable_variables]
+
+
+def _of_saved_model(model: keras.Model, variable: keras.Variable) -> str:
+    """The message for a weight of a saved model's functions, whose uses nobody sees; "" for another."""
+    for layer in model._flatten_layers():
+        if isinstance(layer, keras.layers.TFSMLayer) and any(variable is one for one in layer.trainable_variables):
+            return (
+                f"Weight {variable.path!r} is of the saved model of layer {layer.name!r} (TFSMLayer), whose functions"
+                " use it where nothing bounds a record's influence on its gradient. Freeze it: that layer's trainable ="
+                " False, before compile; what comes behind it is trained. To train it, load the model as layers of"
+                " Keras: keras.saving.load_model of a .keras file."
+            )
+    return ""
 
 
 def used_outside(variable: keras.Variable) -> str:

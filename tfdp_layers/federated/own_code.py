@@ -97,7 +97,7 @@ def _held_by(part: Any) -> Iterator[Any]:
         if isinstance(one, dict):
             left += one.values()
         elif isinstance(one, list | tuple):
-            left += one
+            left.extend(one)  # `left + one` is an error for tuples that Keras wraps
         elif isinstance(one, keras.optimizers.Optimizer) or (callable(one) and not isinstance(one, type)):
             yield one
 

@@ -10,7 +10,7 @@ from keras.src.backend.common import global_state
 from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting.account import Account, account_of, open_account
 from tfdp_layers.accounting.left import CHANGED_ELSEWHERE, are_changed, leave
-from tfdp_layers.accounting.released import are_unpaid, costs_of, remember, remember_later
+from tfdp_layers.accounting.released import costs_of, remember, remember_later, unpaid_by
 from tfdp_layers.accounting.stored import (
     read_stored_ledger,
     read_stored_notes,
@@ -82,7 +82,7 @@ def cost_of(layer: Any) -> Ledger | None:
     held = [held_by(weight) for weight in layer.weights]
     accounts = {id(one.root): one for one in map(account_of, held) if one is not None}
     copied = list(costs_of(held))
-    if any(one.unpaid for one in accounts.values()) or are_unpaid(held):
+    if any(one.unpaid for one in accounts.values()) or unpaid_by(held):
         raise ValueError(
             f"Weights of layer {layer.name!r} came without what they cost, or are those of a trial that a search did"
             " not show: a file of them would state too little. Save the model that the search returned, or one with"

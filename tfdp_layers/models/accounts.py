@@ -8,18 +8,20 @@ from tfdp_layers.accounting.account import Account, account_of, open_account
 from tfdp_layers.accounting.left import leave_made, leave_notes, notes_left
 from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.released import (
-    are_unpaid,
     begin_with,
     costs_of,
     disown,
     forget,
+    is_loading,
     is_paid_for,
     known_values,
     remember,
     remember_copies,
     remember_held,
     remember_later,
+    remember_owed,
     remember_passing,
+    unpaid_by,
 )
 from tfdp_layers.structure import held_by
 
@@ -43,8 +45,11 @@ def join_accounts(account: Account, variables: Iterable[Any], trained: Iterable[
         account.remark(note)
     account.join(found for found in map(account_of, held) if found is not None)
     join_copies(account, held)
-    if are_unpaid(held):
-        account.unpaid = True
+    for owing in unpaid_by(held) - {account.root}:
+        if owing is None or owing.flagged:
+            account.unpaid = True
+        else:  # whose copies these are: a ledger that counts as many makes them good
+            account.owe(owing.owed, beside=True)
     for held_one in map(held_by, trained):
         for one in (held_one, *getattr(held_one, "values", ())):  # a graph of replicas reads one of its copies
             open_account(one, account)
@@ -90,7 +95,7 @@ def join_brought(account: Account, values: Iterable[Any]) -> None:
     except (ValueError, LedgerError):
         account.unpaid = True
         raise
-    if are_unpaid(held):
+    if unpaid_by(held):
         account.unpaid = True
         raise ValueError(
             "While the training ran, weights were put into this model whose cost no ledger states (those of a trial"
@@ -107,10 +112,20 @@ def remember_handed_out(model: Any, variables: Iterable[Any] | None = None) -> N
     run = model._privacy.run
     if run is None:
         remember_held(map(held_by, model.weights))
+        remember_unpaid(model._privacy.account, model.weights)
     if run is not None and run.counts:  # another thread may be here while the first step is made
         held = map(held_by, released_by(model) if variables is None else variables)
         # Weights that a callback put back, to find a rate say, are no more released than they were before.
         remember_passing(model._privacy.account, held, but=run.began_with)
+
+
+def remember_unpaid(account: Account, variables: Iterable[Any]) -> None:
+    """Remembers what weights hold that came without what they cost: who gets a copy here states nothing.
+
+    Those that were ever trained here have an account. A frozen backbone has none: others may have the same, and public.
+    """
+    if account.unpaid and not is_loading():  # then they hold what a file replaces
+        remember_owed(account, [one for one in map(held_by, variables) if account_of(one) is not None])
 
 
 def remember_beginning(account: Account, variables: Iterable[Any]) -> None:

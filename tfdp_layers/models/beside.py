@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from tfdp_layers.accounting.digests import digest, unchanged
+from tfdp_layers.accounting.digests import digest, size_of, unchanged
 from tfdp_layers.accounting.left import is_left_anywhere
 from tfdp_layers.accounting.released import is_copy
 from tfdp_layers.certificates.ordinary import instances_of, optimizers_on
@@ -92,9 +92,9 @@ def _new_among(changed: Iterable[Any], model: Any) -> list[Any]:
 
 def _own_values(model: Any, like: Sequence[Any]) -> set[bytes]:
     """By their digests, what those weights of a model hold that are like these."""
-    shapes = {tuple(one.shape) for one in like}
+    sizes = set(map(size_of, like))
     weights = [held_by(weight) for weight in model.weights]
-    return {digest(one) for one in weights if tuple(one.shape) in shapes}
+    return {digest(one) for one in weights if size_of(one) in sizes}
 
 
 def _beginning(model: Any) -> set[bytes]:

@@ -31,10 +31,18 @@ from tfdp_layers.audit.canaries import Canaries
 from tfdp_layers.audit.one_run import audit_training
 from tfdp_layers.certificates.constants import note_of_constants, refuse_changed_constants
 from tfdp_layers.layers.adapted import AdaptedLayer, merge_adaptations
-from tfdp_layers.models.accounts import join_accounts, join_brought, join_copies, remember_beginning
+from tfdp_layers.models.accounts import (
+    join_accounts,
+    join_brought,
+    join_copies,
+    remember_beginning,
+    remember_unpaid,
+)
 from tfdp_layers.models.earlier import note_of_ordinary
 from tfdp_layers.models.run import PrivacyState
+from tfdp_layers.models.unpaid import refuse_unpaid
 from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.optimizers.release_limit import Restored
 from tfdp_layers.proof.metrics import written_by_records
 from tfdp_layers.proof.models import is_seed
 from tfdp_layers.proof.reads import is_counter, same_as
@@ -91,7 +99,10 @@ class Bookkeeping(KerasMixin):
         """
         state, account = self._privacy, self._privacy.account
         with unchanged():
+            if self._optimizer_variables():
+                account.watch(Restored(self.optimizer))
             join_accounts(account, self.weights, self.trainable_variables)
+            remember_unpaid(account, self.weights)
             leave_copies(map(held_by, self.weights))
             kept = list(map(held_by, self._optimizer_variables()))
             belong(kept, account)
@@ -290,13 +301,10 @@ class Bookkeeping(KerasMixin):
         self._privacy.as_left = not changed and are_watched(map(held_by, self._trained_by_fits()))
 
     def _refuse_unpaid_weights(self) -> None:
-        """Raises ValueError where the optimizer was restored without the ledger (tf.train.Checkpoint does that)."""
-        if self._privacy.unpaid:
-            raise ValueError(
-                "Weights were loaded into this model, and the ledger saved with them was not: it is missing, damaged,"
-                " or of another data set (the error from loading says which); or they are those of a trial that a"
-                " search did not show. Load weights with their ledger, or public ones: load_weights(path, public=True)."
-            )
+        """Raises ValueError where weights, or the optimizer, were restored without the ledger.
+
+        tf.train.Checkpoint and OrbaxCheckpoint do that.
+        """
         run = self._privacy.run
         if run is not None and run.made > (own := run.counted_in(self._privacy.ledger)):
             raise RuntimeError(
@@ -304,14 +312,7 @@ class Bookkeeping(KerasMixin):
                 " weights cost would be stated too small. Nothing is stated or saved. Call fit again, and please report"
                 " how this one was started."
             )
-        optimizer, counted = getattr(self, "optimizer", None), self._privacy.ledger.updates
-        if isinstance(optimizer, PrivateOptimizer) and int(optimizer.releases.numpy()) > counted:
-            raise ValueError(
-                f"The optimizer counts {int(optimizer.releases.numpy())} releases and the ledger {counted}: weights"
-                " were restored without what they cost, or another model was trained with this optimizer. Restore with"
-                " load_weights or load_model, or merge the ledger of the earlier run: model.ledger.merge(...); give"
-                " each model an optimizer of its own."
-            )
+        refuse_unpaid(self._privacy.account, self.optimizer if self._optimizer_variables() else None)
 
     def audit(self, x: Any, y: Any, canaries: Canaries | int = 500, **options: Any) -> Any:
         """Trains on records and canaries, attacks the training, and says which epsilon the attack refutes.

@@ -91,7 +91,7 @@ def numbers_in(held: Any) -> tuple[tuple[str, str], ...]:
         if several and all(isinstance(one, bool | int | float | complex | str | np.generic) for one in several):
             found.append((name, repr(value)))
         elif isinstance(value, np.ndarray) and value.dtype != object:
-            found.append((name, digest(value).hex()))
+            found.append((name, f"{value.shape} {digest(value).hex()}"))
         elif isinstance(value, keras.optimizers.schedules.LearningRateSchedule):
             found += [(f"{name}.{inner}", number) for inner, number in numbers_in(value)]
     return tuple(sorted(found))

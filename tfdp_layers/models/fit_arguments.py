@@ -291,11 +291,32 @@ def refuse_uncounted_trials(callbacks: Any, ledger: Ledger) -> None:
         )
 
 
+_WITHOUT_LEDGER: tuple[type, ...] = tuple(
+    kind for kind in [getattr(keras.callbacks, "OrbaxCheckpoint", None)] if kind is not None
+)
+"""Keras' callbacks that write weights past the model's own methods, as far as this version has them."""
+
+
+def _writes_weights(callback: Any) -> bool:
+    """Whether it is one of Keras' callbacks that write weights into files."""
+    if isinstance(callback, keras.callbacks.TensorBoard):
+        return bool(callback.embeddings_freq)
+    return isinstance(callback, (keras.callbacks.BackupAndRestore, keras.callbacks.ModelCheckpoint, *_WITHOUT_LEDGER))
+
+
 def warn_of_lost_count(callbacks: Any, ledger: Ledger) -> None:
-    """Warns where checkpoints are written and what they cost is counted in memory alone: a crash loses the count."""
-    writers = (keras.callbacks.BackupAndRestore, keras.callbacks.ModelCheckpoint)
-    found = next((c for c in flatten_callbacks(callbacks) if isinstance(c, writers)), None)
-    if found is not None and ledger.path is None:
+    """Warns where weights are written and what they cost is counted in memory alone: with the process it is lost."""
+    found = next(filter(_writes_weights, flatten_callbacks(callbacks)), None)
+    if found is None or ledger.path is not None:
+        return
+    if isinstance(found, _WITHOUT_LEDGER):
+        warn(
+            f"{type(found).__name__} writes weights without a ledger, and this ledger is in memory: in another process"
+            " nobody knows what they cost, and a model restored from them states nothing. Keep the count in a file,"
+            " model.ledger = tfdp.accounting.Ledger('ledger.json'), and give it to that model; or write with"
+            " keras.callbacks.ModelCheckpoint, whose files hold it.",
+        )
+    else:
         warn(
             f"{type(found).__name__} writes checkpoints, and the ledger is in memory: after a crash the steps since the"
             " checkpoint that you go on from are counted nowhere, though other files may hold what they released. Keep"

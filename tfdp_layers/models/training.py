@@ -24,6 +24,7 @@ from tfdp_layers.models.predicting import Predicting
 from tfdp_layers.models.replicas import StepParts
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.optimizers.base import PrivateOptimizer
+from tfdp_layers.optimizers.release_limit import Deferred, Restored
 from tfdp_layers.per_record.losses import refuse_weights_of_metrics
 from tfdp_layers.proof.replicas import follows_chief
 from tfdp_layers.sampling import Sampling
@@ -51,6 +52,7 @@ class PrivateTraining(Predicting, Looking, Opening):
         self._privacy = PrivacyState()
         if follows_chief(self._distribute_strategy):
             follow(self._privacy.ledger)
+        self._privacy.account.watch(Deferred(self))
         if self.built:
             self._settle_accounts()
 
@@ -145,6 +147,7 @@ class PrivateTraining(Predicting, Looking, Opening):
         begin_from(self, warn_of_earlier(self._flatten_layers(include_self=False)))
         # Loss scaling decides on un-noised sums whether to step.
         super().compile(**(arguments | {"optimizer": optimizer, "auto_scale_loss": False}))
+        self._privacy.account.watch(Restored(optimizer))
         self._privacy.compiled(arguments.get("loss"), arguments.get("loss_weights"))
 
     def compile_from_config(self, config: dict[str, Any]) -> None:

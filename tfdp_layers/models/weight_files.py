@@ -18,6 +18,7 @@ from tfdp_layers.accounting.locked_file import LedgerError
 from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
 from tfdp_layers.accounting.released import (
     begin_with,
+    is_copy,
     is_known_value,
     known_values,
     loading,
@@ -59,6 +60,7 @@ from tfdp_layers.models.kept import kept_of
 from tfdp_layers.models.quantizing import refuse_calibration
 from tfdp_layers.models.rebuilding import begin_lora_anew, described, rebuilt, refuse_lost_ties, restore_trained
 from tfdp_layers.models.whole_file import whole_file
+from tfdp_layers.optimizers.release_limit import accept_restored, releases_in
 from tfdp_layers.structure import held_by
 
 _loading = threading.local()
@@ -125,7 +127,7 @@ class WeightFiles(Bookkeeping):
         if not (public and os.path.isdir(filepath)):  # Orbax writes folders
             refuse_no_plain_file(filepath, _SAVED)
         self._privacy.decided("loaded weights")
-        held, was = [*self.variables, *self._optimizer_variables()], self._privacy.unpaid
+        held, was = [*self.variables, *self._optimizer_variables()], self._privacy.account.flagged
         before = [variable.numpy() for variable in held]
         changed = changed_values(self._left_by_fits()) if public else set()
         self._privacy.asked = False
@@ -188,6 +190,14 @@ class WeightFiles(Bookkeeping):
         shown = [found.get(name, ()) for name in ("trainable_variables", "optimizer_variables")]
         remember_handed_out(self, keras.tree.flatten(shown))  # what was read, as in `get_weights`
         return found
+
+    def set_state_tree(self, state_tree: dict[str, Any]) -> None:
+        """As in Keras, and for OrbaxCheckpoint: unless trainings of this process made it, its releases are owed."""
+        self._privacy.decided("set the weights")
+        known = list(map(is_copy, keras.tree.flatten(state_tree.get("trainable_variables", {}))))
+        super().set_state_tree(state_tree)
+        if False in known or True not in known:  # Keras leaves the count out where the optimizer has another name
+            self._privacy.account.owe(releases_in(state_tree.get("optimizer_variables", {})))
 
     def quantize(self, *args: Any, public: bool = False, **kwargs: Any) -> None:
         """As in Keras. What the new weights are computed from was paid for, so they are too.
@@ -268,6 +278,8 @@ class WeightFiles(Bookkeeping):
                 if not note.startswith(CONSTANTS):  # asked again, so that it ends where they are declared public
                     self._privacy.remark(note)
         self._privacy.unpaid = False
+        if read.alone:  # all weights are others
+            accept_restored(self._privacy.account)
 
     def _share_cost(self, read: "_Read", cost: Ledger) -> None:
         """Lets weights that are being loaded say what they cost, wherever they go from here: frozen ones, too."""

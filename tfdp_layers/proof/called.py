@@ -31,6 +31,15 @@ def graph_named(graph: Any, name: str) -> Any:
     return found_function(graph, name)[0]
 
 
+def results_of(operation: Any, graph: Any) -> list[Any]:
+    """Of the tensors that a function's graph ends with those that an operation gets which calls it.
+
+    Where somebody asks for the function's gradient TensorFlow adds to the same graph, behind these, what that needs:
+    calls that were made before, as those of a saved model's functions are, get none of it.
+    """
+    return list(graph.outputs[: len(operation.outputs)])
+
+
 def found_function(graph: Any, name: str) -> tuple[Any, Any]:
     while graph is not None:
         try:

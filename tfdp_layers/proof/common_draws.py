@@ -16,6 +16,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
+from tfdp_layers.proof.called import results_of
 from tfdp_layers.proof.frames import Frame
 from tfdp_layers.proof.functional import READS
 from tfdp_layers.proof.randomness import apart
@@ -108,7 +109,7 @@ class _Common:
                 self._pass(self._mark(node.frame, tensor), frame, inner)
             if decides:
                 steers = steers or self._mark(frame, graph.outputs[0])
-            for i, result in enumerate(() if decides else graph.outputs):
+            for i, result in enumerate(() if decides else results_of(operation, graph)):
                 mark = self._mark(frame, result)
                 self._pass(mark, node.frame, operation.outputs[i])
                 if "While" in node.type:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tfdp_layers.proof.arithmetic import computed
-from tfdp_layers.proof.called import graph_named, graph_run
+from tfdp_layers.proof.called import graph_named, graph_run, results_of
 from tfdp_layers.proof.characters import in_a_column
 from tfdp_layers.proof.constants import constant_results, equal_to_itself
 from tfdp_layers.proof.crosses import crossed
@@ -224,7 +224,7 @@ class Prover:
         frame = Frame(f"{node.key}|{name}", kind, function, parent=node.frame, **options)
         frame.values = {tensor.name: value for tensor, value in zip(function.inputs, inputs, strict=True)}
         self.run(frame)
-        return frame, [frame.values[tensor.name] for tensor in function.outputs]
+        return frame, [frame.values[tensor.name] for tensor in results_of(node.operation, function)]
 
 
 def worst_of(values: Sequence[Value]) -> Refused:

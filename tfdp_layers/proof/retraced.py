@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.python.client.pywrap_tf_session import TF_TryEvaluateConstant_wrapper as evaluated
 
-from tfdp_layers.proof.called import graph_named
+from tfdp_layers.proof.called import graph_named, results_of
 from tfdp_layers.proof.functional import is_functional
 from tfdp_layers.proof.proving import outermost, resource_key
 from tfdp_layers.proof.rules import types
@@ -182,7 +182,7 @@ class _Terms:
             inner = _Terms(self._terms, graph, graph, ids, self)
             self.stateful.append(self.number("function", len(inner.stateful)))
             self.stateful += inner.stateful
-            results += inner.of(graph.outputs)
+            results += inner.of(results_of(operation, graph))
         return results
 
     def _loop(self, operation: Any) -> list[int]:

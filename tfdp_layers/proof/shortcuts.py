@@ -17,7 +17,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdp_layers.proof.called import graph_named
+from tfdp_layers.proof.called import graph_named, results_of
 from tfdp_layers.proof.frames import Frame
 from tfdp_layers.proof.functional import is_functional
 from tfdp_layers.proof.rules import Node
@@ -41,7 +41,7 @@ def general_branch(node: Node, condition: Everyone, frames: list[Frame]) -> int:
     informed = int(condition.holds == condition.negated)
     known = Known((condition.frame, condition.tensor), condition.holds)
     special, general = frames[informed], frames[1 - informed]
-    for a, b in zip(special.graph.outputs, general.graph.outputs, strict=True):
+    for a, b in zip(*(results_of(node.operation, one.graph) for one in (special, general)), strict=True):
         if not known.same((special, a), (general, b)):
             raise MixedError("a branch on all records together, which is not shown to make no difference")
     return 1 - informed

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import tensorflow as tf
 
+from tfdp_layers.proof.called import results_of
 from tfdp_layers.proof.rules import Node
 from tfdp_layers.proof.settling import concrete
 from tfdp_layers.proof.values import Batch, ListOf, Refused, Value
@@ -59,7 +60,7 @@ def claims(
         first = len(operation.inputs) - len(graph.inputs)
         begins = known_of(list(operation.inputs)[first:], inputs[first:])
         # The condition of a loop takes what its body gives, whose shapes are shown first.
-        ends = known_of(operation.outputs if loops and i > 0 else graph.outputs, results)
+        ends = known_of(operation.outputs if loops and i > 0 else results_of(operation, graph), results)
         for k, tensor in enumerate(graph.inputs):
             yield told_of(tensor, [begins[k], ends[k]] if loops else [begins[k]])
         for k, tensor in enumerate(operation.outputs):

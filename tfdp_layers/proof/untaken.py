@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from tfdp_layers.proof.called import results_of
 from tfdp_layers.proof.state import functions_of
 
 __all__ = ["FAKE", "reads_untaken"]
@@ -130,7 +131,8 @@ def read(scope: Scope, tensor: Any, sides: frozenset[Side]) -> bool:
     """Whether something may read a tensor that holds anything where all of these branches are taken."""
     if any(reader_reads(scope, reader, tensor, sides) for reader in tensor.consumers()):
         return True
-    for place in places(tensor, getattr(scope.graph, "outputs", ())):
+    ends = getattr(scope.graph, "outputs", ()) if scope.operation is None else results_of(scope.operation, scope.graph)
+    for place in places(tensor, ends):
         own = sides | {scope.side(sides)} if scope.is_branch else sides
         handed = scope.operation is not None and (scope.is_branch or scope.operation.type in _CALLS)
         if not handed or read(scope.parent, scope.operation.outputs[place], own):  # type: ignore[arg-type]
