@@ -56,7 +56,8 @@ class Ledger(View):
             changes nothing.
     Raises:
         LedgerError: the file exists but is not a whole, valid ledger (it is left as it is), it lacks what its mark says
-            that it counted, or it cannot be written there.
+            that it counted, or it cannot be written there; another ledger holds it for more than two seconds, and it
+            does not say the data set or the budget yet.
         ValueError: a budget without a data set, or another data set or budget than the file's.
     """
 
@@ -77,8 +78,7 @@ class Ledger(View):
             hold(self)
             if dataset is not None or budget is not None:
                 wanted = None if budget is None else Budget.of(budget)
-                if self._state.identity.named(dataset, wanted, self.path) != self._state.identity:
-                    self._state.rename(lambda identity: identity.named(dataset, wanted, self.path))
+                self._state.name(lambda identity: identity.named(dataset, wanted, self.path))
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "Ledger":

@@ -27,8 +27,9 @@ from tfdp_layers.instances import refuse_other_kind
 
 __all__ = ["State"]
 
-_LONGEST, _PAUSE = 5.0, 0.01
-"""Seconds for which a file is asked for that threads take again and again, and that one needs to have let go of it."""
+_LONGEST, _WRITES, _PAUSE = 5.0, 2.0, 0.01
+"""Seconds for which a file is asked for that threads take again and again, or that another process is writing first,
+and that one needs to have let go of it."""
 
 
 class State:
@@ -168,6 +169,21 @@ class State:
                 self._rename(change)
             finally:
                 self.unlock()
+
+    def name(self, change: Callable[[Identity], Identity]) -> None:
+        """As `rename`, of what other processes may be writing too: where the file says it already, no lock is needed.
+
+        The others write it within `_WRITES`, and may keep the file after that, as long as a training takes.
+        """
+        until = time.monotonic() + _WRITES
+        while change(self.identity) != self.identity:
+            try:
+                return self.rename(change)
+            except LockedElsewhereError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(_PAUSE)
+                self.look()
 
     def _rename(self, change: Callable[[Identity], Identity]) -> None:
         self.lock()

@@ -112,6 +112,13 @@ def test_both_draw_the_same_from_then_on_by_a_key_of_the_operating_system():
     assert draws(batches[0]) != first  # another run, another key
 
 
+def test_both_make_digests_of_records_by_one_key():
+    (_, _), (mine, other), _ = opening([Ledger(), Ledger()])
+    held = [batches.store.held for batches in (mine, other)]
+    assert held[0].key == held[1].key != tfdp.PrivateBatches(X, Y, Poisson(4)).store.held.key
+    assert held[0].rows([X], 12).tolist() == held[1].rows([X], 12).tolist()
+
+
 def test_a_seed_stays():
     seeded = PLAN | {"seed": 5}
     (_, _), batches, _ = opening([Ledger(), Ledger()], (seeded, seeded))

@@ -17,6 +17,6 @@ def test_every_check_of_replicas_and_workers_holds(tmp_path):
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=500, cwd=tests)
     found = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
     assert done.returncode == 0, done.stdout + done.stderr[-5000:]
-    assert len(found) == 42, done.stdout
+    assert len(found) == 44, done.stdout
     failed = {name: error for name, error, _ in found if error}
     assert not failed, "\n".join(f"{name}: {error}" for name, error in failed.items())

@@ -6,7 +6,6 @@ import hashlib
 import itertools
 import os
 import threading
-import weakref
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NoReturn
@@ -16,9 +15,10 @@ import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting.footprint import Footprint
+from tfdp_layers.batches.agreement import Agreement, rows_of, with_told
 from tfdp_layers.batches.balance import warn_of_balanced
 from tfdp_layers.batches.base import Batches
-from tfdp_layers.batches.generators import alive, generated
+from tfdp_layers.batches.generators import generated
 from tfdp_layers.batches.overlaps import warn_of_overlaps
 from tfdp_layers.batches.records import checked_examples, checked_physical, checked_sampling
 from tfdp_layers.batches.repeats import refuse_repeated
@@ -27,7 +27,7 @@ from tfdp_layers.batches.several import warn_of_several
 from tfdp_layers.batches.shares import share_of
 from tfdp_layers.batches.slices import STAMPS, Share, fill
 from tfdp_layers.batches.sources import as_store
-from tfdp_layers.batches.stores import summary_of
+from tfdp_layers.batches.stores import Store, summary_of
 from tfdp_layers.batches.whose import ids_of, unit_of, whose_of
 from tfdp_layers.sampling import Sampling, entropy_generator
 from tfdp_layers.sampling.forks import refuse_fork
@@ -78,6 +78,8 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
     Source: Abadi et al. 2016, arXiv:1607.00133 (drawn, not shuffled); Chua et al. 2024, arXiv:2403.17673 (why it
     matters).
     """
+
+    _agreement: Agreement | None = None
 
     def __init__(
         self,
@@ -185,7 +187,9 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         return self._drawn(pad, start).map(batch)
 
     def slices(self, share: Share, pad: bool = False) -> tf.data.Dataset:
-        gather, constant = self._gather(), self._static_rows(pad)
+        compared = share.count < share.of and self._store.sampled
+        self._agreement = Agreement(self._store, share.first) if compared else None
+        gather, constant = self._told() if compared else self._gather(), self._static_rows(pad)
         static = None if constant is None else share.height(constant)
 
         @tf.autograph.experimental.do_not_convert
@@ -196,7 +200,11 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
             def one(index: tf.Tensor) -> Any:
                 rows_each = self.rows_each
                 mine = indices[:count][index * height * rows_each : (index + 1) * height * rows_each]
-                return gather(mine, height, static), tf.stack([checksum, index])
+                stamp = tf.stack([checksum, index])
+                if not compared:
+                    return gather(mine, height, static), stamp
+                batch, told = gather(mine, height, static)
+                return batch, tf.concat([stamp, told], 0)
 
             return share.numbers().map(one)
 
@@ -234,16 +242,12 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         return self._read_by_rows()
 
     def _read_by_rows(self) -> Gather:
-        fields, reference = self._store.fields, weakref.ref(self)  # TensorFlow never frees `read`: see `generated`
+        read = rows_of(self)
+        return self._laid_out(lambda drawn, rows, static: read(drawn, rows, static)[0])
 
-        def read(drawn: np.ndarray, rows: np.ndarray) -> list[np.ndarray]:
-            return alive(reference)._store.take(drawn, int(rows))
-
-        def take(drawn: tf.Tensor, rows: tf.Tensor, static: int | None) -> list[tf.Tensor]:
-            taken = tf.numpy_function(read, [drawn, rows], [tf.as_dtype(field.dtype) for field in fields])
-            return [tf.ensure_shape(t, (static, *field.shape)) for t, field in zip(taken, fields, strict=True)]
-
-        return self._laid_out(take)
+    def _told(self) -> Gather:
+        """Gives batches, and what other workers are told of their rows: see `Agreement.read`."""
+        return with_told(rows_of(self), self._laid_out)
 
     def _laid_out(self, take: Callable[..., list[tf.Tensor]]) -> Gather:
         """The batches of what `take` gives as rows: (indices, rows, static rows) -> the leaves."""
@@ -299,8 +303,18 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
             self._pass = self._first_pass()
             self._draws = self._indices()
 
+    @property
+    def store(self) -> Store:
+        """Where its records lie."""
+        return self._store
+
+    @property
+    def agreement(self) -> Agreement | None:
+        """What the workers that draw slices compare of their records; None where `digest` is of all of them."""
+        return self._agreement
+
     def digest(self) -> str:
-        """A checksum of the records, for workers to compare: of all up to 1 GiB, else of a part of them."""
+        """A checksum of the records, for workers to compare: of all in arrays up to 1 GiB, else of a part of them."""
         found = hashlib.blake2b(repr((self.examples, self._drawable)).encode(), digest_size=16)
         grouped = [] if self._units is None else [self._units.positions]
         owners = self._whose.owners

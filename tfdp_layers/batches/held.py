@@ -19,7 +19,7 @@ from tfdp_layers.accounting.columns import words_of
 from tfdp_layers.accounting.remarks import AFRESH
 from tfdp_layers.batches.texts import bytes_of, is_text
 
-__all__ = ["Held", "Marks"]
+__all__ = ["Held", "Marks", "paths_in"]
 
 _FEW, _QUICK, _SECONDS = 8, 5e-3, 1.0
 """Records that are read twice as a training begins; parts that are read so quickly double; seconds for all of them."""
@@ -83,6 +83,7 @@ class Held:
         self._first = np.zeros(records, np.uint64)
         self._key, self._factors = secrets.randbits(64), dict[tuple[int, int], np.ndarray]()
         self._begun, self._numbers, self._lock = False, False, threading.RLock()
+        self._shared, self._hashed, self._root = False, False, ""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Held:
         """The same digests, by the same key, with a lock of its own."""
@@ -145,15 +146,47 @@ class Held:
             if not len(differing):
                 return
             asked = np.unique(np.concatenate((differing, drawn))[:_FEW])
-            if self._random and all(_vary(asked, read, wait) for wait in (0.0, _APART)):
-                self._deeper()
+            if self.vary(asked, read):
                 return
         raise ValueError(_CHANGED.format(index=int(differing[0])))
+
+    def vary(self, asked: np.ndarray, read: Read) -> bool:
+        """Whether records like these are random: then others, or nothing, are compared from here on."""
+        with self._lock:
+            found = self._random and all(_vary(asked[:_FEW], read, wait) for wait in (0.0, _APART))
+            if found:
+                self._deeper()
+            return found
+
+    @property
+    def key(self) -> int:
+        """By which things have their digests, as secret as the records."""
+        return self._key
+
+    def take_key(self, key: int, root: str = "") -> None:
+        """Digests by this key from here on, which workers share: what was read before is read again.
+
+        Args:
+            root: what the paths of files that this worker's items name begin with, which may differ between workers.
+        """
+        with self._lock:
+            again = key != self._key or root != self._root or self._hashed
+            self._shared, self._root, self._hashed = True, root, False
+            if again:
+                self._key, self._begun = key, False
+                self._factors.clear()
+                self._first = np.zeros_like(self._first)
 
     def _differing(self, drawn: np.ndarray, marks: Marks) -> np.ndarray:
         new = self._first[drawn] == 0
         self._first[drawn[new]] = marks.digests[new]
         return drawn[self._first[drawn] != marks.digests]
+
+    def deepen(self, depth: int) -> None:
+        """Compares what another worker compares, which found that records are random."""
+        with self._lock:
+            while self.depth < depth:
+                self._deeper()
 
     def _deeper(self) -> None:
         self.depth = 1 if self._transformed and self.depth == 0 else 2
@@ -171,7 +204,7 @@ class Held:
             size = math.prod(leaf.shape[1:]) * leaf.dtype.itemsize
             step = max(1, _CHUNK_BYTES // max(1, size))
             for start in range(0, rows, step):
-                total[start : start + step] += self._sums(_words(leaf[start : min(start + step, rows)]), 2 * place)
+                total[start : start + step] += self._sums(self._words(leaf[start : min(start + step, rows)]), 2 * place)
         return np.maximum(total, 1)
 
     def _sums(self, words: np.ndarray, number: int) -> np.ndarray:
@@ -185,12 +218,29 @@ class Held:
         factors = self._factors[number, words.shape[1]]
         return np.asarray(np.einsum("ij,j->i", words, factors, dtype=np.uint64, casting="unsafe"))
 
+    def _words(self, rows: np.ndarray) -> np.ndarray:
+        """What rows hold, as words of 32 bits: (rows, words) uint32. Of texts digests of a row, or hashes."""
+        rows = self._of_texts(rows) if rows.dtype.hasobject else np.ascontiguousarray(rows)
+        size = math.prod(rows.shape[1:]) * rows.dtype.itemsize
+        held = rows.reshape(len(rows), math.prod(rows.shape[1:])).view(np.uint8)
+        if size % 4:
+            held = np.pad(held, ((0, 0), (0, -size % 4)))
+        return held.view(np.uint32)
+
+    def _of_texts(self, rows: np.ndarray) -> np.ndarray:
+        if not self._shared:
+            self._hashed = True
+            return words_of(rows)  # of this process alone, in half the time
+        key, each = self._key.to_bytes(8, "little"), rows.reshape(len(rows), math.prod(rows.shape[1:])).tolist()
+        digests = b"".join(hashlib.blake2b(_bytes(one), digest_size=8, key=key).digest() for one in each)
+        return np.frombuffer(digests, np.uint64)
+
     def item(self, item: Any) -> int:
         """A digest of an item of a source, above 0; 0 of one that holds objects other than arrays and texts."""
         self._numbers |= isinstance(item, int | float) or (_kind(item) in "iuf" and np.shape(item) == ())
         found = hashlib.blake2b(digest_size=8, key=self._key.to_bytes(8, "little"))
         try:
-            for part in _parts(item):
+            for part in _parts(item, self._root):
                 found.update(part)
         except TypeError:
             return 0
@@ -200,6 +250,24 @@ class Held:
 def _kind(item: Any) -> str:
     """Of what has a type of NumPy or TensorFlow its kind; "O" of other objects."""
     return str(np.asarray(item).dtype.kind) if hasattr(item, "dtype") else "O"
+
+
+def _bytes(row: Sequence[Any]) -> bytes:
+    """What its texts are written with, behind their lengths; of other objects how Python shows them."""
+    held = [
+        one if isinstance(one, bytes) else (one if isinstance(one, str) else repr(one)).encode(errors="surrogatepass")
+        for one in row
+    ]
+    return b"".join([len(one).to_bytes(8, "little") for one in held] + held)
+
+
+def paths_in(item: Any) -> Iterator[str]:
+    """The texts of an item that are absolute paths."""
+    if isinstance(item, Mapping | tuple | list):
+        for one in item.values() if isinstance(item, Mapping) else item:
+            yield from paths_in(one)
+    elif isinstance(item, str | os.PathLike) and os.path.isabs(item):
+        yield os.fsdecode(item)
 
 
 def _vary(asked: np.ndarray, read: Read, wait: float) -> bool:
@@ -214,28 +282,20 @@ def _vary(asked: np.ndarray, read: Read, wait: float) -> bool:
     return False
 
 
-def _words(rows: np.ndarray) -> np.ndarray:
-    """What rows hold, as words of 32 bits: (rows, words) uint32. Of texts and other objects their hashes."""
-    rows = words_of(rows) if rows.dtype.hasobject else np.ascontiguousarray(rows)
-    size = math.prod(rows.shape[1:]) * rows.dtype.itemsize
-    held = rows.reshape(len(rows), math.prod(rows.shape[1:])).view(np.uint8)
-    if size % 4:
-        held = np.pad(held, ((0, 0), (0, -size % 4)))
-    return held.view(np.uint32)
-
-
-def _parts(item: Any) -> Iterator[bytes]:
-    """What an item holds. Raises TypeError for objects that do not say it."""
+def _parts(item: Any, root: str) -> Iterator[bytes]:
+    """What an item holds, of paths what is below the root. Raises TypeError for objects that do not say it."""
     if isinstance(item, Mapping):
         for key in item:
             yield f"{key!r}:".encode()
-            yield from _parts(item[key])
+            yield from _parts(item[key], root)
     elif isinstance(item, tuple | list):
         yield f"{type(item).__name__} {len(item)}:".encode()
         for one in item:
-            yield from _parts(one)
+            yield from _parts(one, root)
     elif isinstance(item, bytes):
         yield f"bytes {len(item)}:".encode() + item
+    elif root and isinstance(item, str | os.PathLike) and (path := os.fsdecode(item)).startswith(root):
+        yield f"below: {path[len(root) :]!r},".encode()
     elif item is None or isinstance(item, str | int | float):
         yield f"{item!r},".encode()
     elif isinstance(item, os.PathLike):

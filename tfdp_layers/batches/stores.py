@@ -70,6 +70,7 @@ class Store(abc.ABC):
         held: what each index held at its first read.
         listed: whether they lie in a list, as they are drawn.
         in_rounds: whether it was said that they come in rounds.
+        sampled: whether `summary` tells of some of them alone.
     """
 
     held: Held
@@ -88,6 +89,7 @@ class Store(abc.ABC):
     unit_ids: Any = None
     in_rounds: bool = False
     listed: bool = False
+    sampled: bool = True
     _kept_list: tuple[list[np.ndarray], list[np.ndarray]] | None = None
 
     @abc.abstractmethod
@@ -102,17 +104,22 @@ class Store(abc.ABC):
 
         Raises: ValueError for records that cannot be used, and for one that changed since its first read: see `Held`.
         """
+        return self.taken(drawn, rows)[0]
+
+    def taken(self, drawn: np.ndarray, rows: int) -> tuple[list[np.ndarray], Marks]:
+        """What `take` gives, and the marks of what was read."""
         self.begin()
         self._kept_list = None  # all looks are behind: the list may be large
         taken, marks = self._read(drawn, rows)
-        self.held.check(drawn, marks, self._marks)
-        return taken
+        self.held.check(drawn, marks, self.marks)
+        return taken, marks
 
     def begin(self) -> None:
         """Looks at what the records hold before the first is drawn: see `Held.begin`."""
-        self.held.begin(self._marks)
+        self.held.begin(self.marks)
 
-    def _marks(self, drawn: np.ndarray) -> Marks:
+    def marks(self, drawn: np.ndarray) -> Marks:
+        """Of these records, read afresh."""
         return self._read(drawn, len(drawn))[1]
 
     @abc.abstractmethod
@@ -244,7 +251,8 @@ class ArrayStore(Store):
         self.fields = [Field(leaf.shape[1:], drawn_dtype(leaf.dtype)) for leaf in self._leaves]
         refuse_no_numbers(self.fields)
         self._tensors: list[tf.Tensor] = []
-        self.held = Held(self._length, whole=self._bytes() <= COPY_BYTES)
+        self.sampled = self._bytes() > COPY_BYTES
+        self.held = Held(self._length, whole=not self.sampled)
 
     def __len__(self) -> int:
         return self._length
@@ -254,8 +262,7 @@ class ArrayStore(Store):
         return taken, Marks(0, self.held.rows(taken, len(drawn)))
 
     def summary(self) -> Iterator[bytes]:
-        """Of all records up to 1 GiB, else of a part of the rows."""
-        return summary_of(self._leaves)
+        return summary_of(self._leaves, sampled=self.sampled)
 
     def footprint(self, people: People | None = None) -> Footprint:
         found = super().footprint(people)
@@ -314,10 +321,13 @@ def copied(array: np.ndarray) -> tf.Tensor:
     return made
 
 
-def summary_of(leaves: list[np.ndarray]) -> Iterator[bytes]:
+def summary_of(leaves: Sequence[np.ndarray], sampled: bool = False) -> Iterator[bytes]:
+    """What tells these arrays from others, in parts: of all rows, or of evenly spaced ones, up to 1 GiB an array."""
     for leaf in leaves:
-        step = -(-leaf.nbytes // COPY_BYTES) or 1
-        yield repr((leaf.shape, leaf.dtype.str)).encode() + bytes_of(leaf[::step])
+        yield repr((leaf.shape, leaf.dtype.str)).encode()
+        step = (-(-leaf.nbytes // COPY_BYTES) or 1) if sampled else 1
+        rows = max(1, _PART_BYTES // max(1, leaf[:1].nbytes)) * step
+        yield from (bytes_of(leaf[start : start + rows : step]) for start in range(0, len(leaf), rows))
 
 
 def drawn_dtype(dtype: np.dtype) -> np.dtype:

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfdp_layers.accounting import Ledger, Release
 from tfdp_layers.accounting.following import Books, Following, copy_of_chiefs, opening_of
 from tfdp_layers.accounting.ledger_format import release_text
+from tfdp_layers.batches.agreement import share_key
 from tfdp_layers.batches.arrays import PrivateBatches
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.callbacks.steering import flatten_callbacks
@@ -48,9 +49,10 @@ def agree(
     """Opens the run on all workers, or on none.
 
     The chief opens its ledger, and sends what it is going to release, a copy of the ledger and which entry of it counts
-    the run, digests of its records and of its step, and the key of the draws. The others compare: each must release the
-    same from the same records. Were a record's part another one on another worker, it would depend on the slice that it
-    is in, and so on all others.
+    the run, digests of its records and of its step, and the keys of the draws and of the digests of single records. The
+    others compare: each must release the same from the same records. Were a record's part another one on another
+    worker, it would depend on the slice that it is in, and so on all others. Of sources, and of more than 1 GiB, some
+    records are compared here, and each one when it is first read: see `Agreement`.
 
     Args:
         together: Keras' `steps_per_execution`.
@@ -78,8 +80,8 @@ def agree(
         # The key of the draws is as secret as they are: it goes through the collective alone.
         key = None if batches.seeded else secrets.randbits(128)
         training = secrets.token_hex(8)
-        sent = json.dumps([plan, ledger.to_json(), key, opening_of(ledger, token), training])
-    theirs, text, key, opening, training = json.loads(workers.text(sent, "opening"))
+        sent = json.dumps([plan, ledger.to_json(), key, opening_of(ledger, token), training, batches.store.held.key])
+    theirs, text, key, opening, training, digests = json.loads(workers.text(sent, "opening"))
     copy = ledger if workers.chief else copy_of_chiefs(text)  # the chief follows nobody
     differs = [name for name, mine in plan.items() if mine != theirs[name]]
     if not workers.chief and not copy.counts(ledger):
@@ -87,6 +89,7 @@ def agree(
     if workers.any(bool(differs), "differs"):
         raise _differ(differs)
     workers.open(training)
+    share_key(batches.store, digests)
     if key is not None:
         batches._rekey(key)
     return (token, ledger, None) if workers.chief else (None, copy, Following(copy, opening))
@@ -97,9 +100,9 @@ def _differ(names: list[str]) -> ValueError:
         f"The workers differ from the chief (this one in {names or 'nothing'}). All must call fit with the same model,"
         " noise, batches and records, in the same order; what was released or loaded before, such as an adapted layer,"
         " must be in the chief's ledger. Where 'program' differs, Python of model or loss may make another one in each"
-        " trace (random.random(), a count of calls): use TensorFlow or a SeedGenerator. Or a vocabulary differs, as"
-        " list(set(words)) has another order in each process: give sorted(set(words)). Or TensorFlow has another"
-        " version."
+        " trace (random.random(), a count of calls): use TensorFlow or a SeedGenerator. Or a vocabulary differs, or"
+        " ids: hash() and set have another order in each process: give sorted(set(words)), and ids that are the same in"
+        " each. Or TensorFlow has another version."
     )
 
 

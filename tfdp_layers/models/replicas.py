@@ -12,6 +12,8 @@ on w alone (`check_independence` measures it), and its norm is at most S (`sensi
   replaced: by at most 2 S, as on one device.) Were a record in k slices, it would move the sum by k S: so every slice
   carries a checksum of its draw and its number, and a step whose replicas hold slices of two draws, or one slice twice,
   releases nothing and raises.
+  The slices are disjoint by index, so an index must be one record, and a record no more indices than on one worker:
+  what each worker reads is compared with what the others read there, before the release (`batches/agreement.py`).
 - Weights. That all are at the same w is asserted: each replica makes checksums of all that its sums read, before it
   computes them, but for seeds; they are compared with those of all others, and where they differ nothing is released.
   An update runs once for each copy, and what it draws, or what Python makes of it, may differ.
@@ -42,9 +44,11 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp_layers.batches.agreement import Agreement
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.slices import Share
 from tfdp_layers.models.checksums import checksums, integers
+from tfdp_layers.models.same_records import agreed, placed, told_by_all
 from tfdp_layers.models.workers import Workers, comparable
 from tfdp_layers.noise.masks import HiddenSeeds
 from tfdp_layers.proof.models import seeds_read
@@ -103,6 +107,7 @@ class Replicas:
         self.share = Share(min(numbers), len(numbers), strategy.num_replicas_in_sync)
         several = len(numbers) < strategy.num_replicas_in_sync
         self._dataset: weakref.ref[Any] | None = None
+        self._batches: Callable[[], Any] = lambda: None
         self._held: list[Any] = []
         self._unequal: Callable[[], tf.Tensor] | None = None
         self._calls: OnReplicas | None = None
@@ -117,6 +122,7 @@ class Replicas:
         def slices(_: tf.distribute.InputContext) -> tf.data.Dataset:
             return batches.slices(self.share, pad).apply(endless)
 
+        self._batches = weakref.ref(batches)
         dataset = self.strategy.distribute_datasets_from_function(slices)
         self._dataset = weakref.ref(dataset)  # it keeps the records, which are to be freed after `fit`
         return dataset
@@ -206,8 +212,11 @@ class Replicas:
 
         return step
 
-    def unreleased(self) -> RuntimeError:
+    def unreleased(self) -> Exception:
         """Why the last call released less than it could."""
+        agreement = self._agreement()
+        if agreement is not None and (refusal := agreement.refusal()) is not None:
+            return refusal
         if bool(self._alike):
             return RuntimeError(
                 "The replicas held slices of different draws, or one slice twice: that step released nothing. Call fit"
@@ -245,6 +254,7 @@ class Replicas:
             alike = [stamp[0], *tf.unstack(held)]
             checks = tf.stack([misplaced, *alike, *(one**2 for one in alike)])
             context = tf.distribute.get_replica_context()
+            checks = tf.concat([checks, placed(stamp[2:], self.share.of)], 0)
             return [context.all_reduce(tf.distribute.ReduceOp.SUM, one) for one in (sums, checks)]
 
         # The same on every replica: taken from the first here.
@@ -254,8 +264,13 @@ class Replicas:
         if hidden is not None:
             hidden.count()
         # R sum t^2 = (sum t)^2 for R checksums t that are all equal, and for no others.
-        equal = self.share.of * checks[4:] == checks[1:4] ** 2
-        return list(totals), equal[0] & (checks[0] == 0), tf.reduce_all(equal[1:])
+        equal = self.share.of * checks[4:7] == checks[1:4] ** 2
+        told = told_by_all(checks[7:], data[1], self.share.of, self.strategy)
+        fits = equal[0] & (checks[0] == 0) & agreed(told, self._agreement, self.workers)
+        return list(totals), fits, tf.reduce_all(equal[1:])
+
+    def _agreement(self) -> Agreement | None:
+        return getattr(self._batches(), "agreement", None)
 
     def _first(self, value: Any) -> Any:
         return self.strategy.experimental_local_results(value)[0]

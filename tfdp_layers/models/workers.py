@@ -95,6 +95,10 @@ class Workers:
         """What `add_noise` returns on the chief; the others never call it. `sums`: tensors of the same shapes."""
         return self._sent(add_noise() if self.chief else [tf.zeros_like(total) for total in sums])
 
+    def totals(self, values: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+        """The sums of these over all replicas, within a step."""
+        return self._summed(values)
+
     def share(self, variables: Sequence[Any]) -> None:
         """Gives variables the chief's values; those of types that cannot be added up keep their own.
 

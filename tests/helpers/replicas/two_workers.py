@@ -78,6 +78,8 @@ def one_session(number: int) -> dict[str, Any]:
     found["unequal callbacks"] = callbacks_of_their_own(strategy, number)
     found["shared"] = shared_and_compared(strategy, number)
     found["copies"] = copies_of_the_chiefs(strategy, number)
+    found["exchanged"] = exchanged_files(strategy, number)
+    found["together"] = several_steps_a_call(strategy, number)
     return found
 
 
@@ -120,6 +122,58 @@ def shared_and_compared(strategy: Any, number: int) -> list[Any]:
     numbers.assign([0.25 + 0.25 * number, 0.5])
     assert not workers.level()
     return [variable.numpy().tolist() for variable in variables]
+
+
+class Files:
+    """400 records, each in a file; this worker's order of them may be another."""
+
+    def __init__(self, exchanged: bool) -> None:
+        self.order, self.rows = np.arange(400), np.random.default_rng(0).normal(size=(400, 5)).astype("float32")
+        if exchanged:
+            self.order[[198, 199]] = 199, 198
+
+    def __len__(self) -> int:
+        return len(self.order)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.rows[self.order[index]], np.int32(0)
+
+
+def exchanged_files(strategy: Any, number: int) -> list[Any]:
+    """Steps with the same order, and with two neighbours exchanged on one worker; what the latter was told."""
+    steps, said = [], ""
+    for exchanged in (False, bool(number)):
+        with strategy.scope():
+            model = tfdp.make_private(keras.Sequential([keras.Input((5,)), keras.layers.Dense(2)]))
+            model.compile(tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=1.0), LOSS)
+        try:
+            model.fit(tfdp.records(Files(exchanged)), batch_size=200, epochs=12, verbose=0)
+        except ValueError as error:
+            said = str(error)[:90]
+        steps.append(model.ledger.steps)
+    return [*steps, said]
+
+
+def several_steps_a_call(strategy: Any, number: int) -> list[Any]:
+    """Steps of draws of any size, 4 a call, of a few rows and of more than one exchange takes; and what was told of two
+    records that are exchanged on one worker. A collective in a loop, whose shape changed, ended all of these.
+    """
+    found: list[Any] = []
+    for exchanged, drawn, epochs in ((False, 30, 2), (False, 1300, 2), (bool(number), 200, 12)):
+        files = Files(exchanged)
+        if drawn > 400:
+            files.order, files.rows = np.arange(3000), np.random.default_rng(0).normal(size=(3000, 5)).astype("float32")
+        with strategy.scope():
+            model = tfdp.make_private(keras.Sequential([keras.Input((5,)), keras.layers.Dense(2)]))
+            optimizer = tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=1.0)
+            model.compile(optimizer, LOSS, steps_per_execution=4)
+        given = {"sampling": tfdp.sampling.Poisson(drawn), "steps_per_epoch": 4, "epochs": epochs, "verbose": 0}
+        try:
+            model.fit(tfdp.records(files), **given)
+            found.append([model.ledger.steps, weights(model).tolist()])
+        except ValueError as error:
+            found.append(str(error)[:90])
+    return found
 
 
 def calibrated(strategy: Any, number: int) -> list[float]:
@@ -258,6 +312,23 @@ def what_differs_between_workers_is_refused() -> None:
     assert "this one in ['program']" in other[9]
 
 
+def a_record_that_stands_elsewhere_on_one_worker_ends_both() -> None:
+    for found in FOUND:
+        steps, fewer, said = found["exchanged"]
+        assert steps == 24
+        assert fewer < 24
+        assert said.startswith("The workers do not hold the same records in the same order")
+
+
+def workers_compare_draws_of_any_size_in_steps_that_are_made_together() -> None:
+    chief, other = (one["together"] for one in FOUND)
+    assert chief[:2] == other[:2]
+    assert [steps for steps, _ in chief[:2]] == [8, 8]
+    assert all(
+        one[2].startswith("The workers do not hold the same records in the same order") for one in (chief, other)
+    )
+
+
 def after_a_kill_the_ledger_counts_what_was_released() -> None:
     """A worker is killed; training goes on from the chief's checkpoint, and the chief is killed."""
     totals = [0]
@@ -307,4 +378,6 @@ CHECKS = (
     the_chief_finds_the_noise_for_all,
     the_budget_ends_all_workers_together,
     what_differs_between_workers_is_refused,
+    a_record_that_stands_elsewhere_on_one_worker_ends_both,
+    workers_compare_draws_of_any_size_in_steps_that_are_made_together,
 )
