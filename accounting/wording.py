@@ -3,6 +3,7 @@
 import datetime
 import importlib.metadata
 import math
+import re
 import textwrap
 
 from tfdp_layers._version import __version__
@@ -60,9 +61,12 @@ def rounded_down(value: float, digits: int = 4) -> str:
 
 
 def never_below(value: float, form: str) -> str:
-    """The number by a format specification, never below the value: what rounds down comes out one higher."""
-    text, more = format(value, form), 0.0
-    while math.isfinite(value) and (shown := _number_in(text)) is not None and shown < value:
+    """The number by a format specification, never below the value: what rounds down comes out one higher.
+
+    The digits alone are compared: what fills a width may itself be a digit, or a sign.
+    """
+    text, more, digits = format(value, form), 0.0, _digits_of(form)
+    while math.isfinite(value) and _number_in(format(value + more, digits)) < value:
         more = max(2.0 * more, math.ulp(value))
         text = format(value + more, form)
     return text
@@ -78,13 +82,18 @@ def given_text(epsilon: float, delta: float) -> str:
     return f"epsilon={rounded_up(epsilon, 6)} at delta={rounded_up(delta, 6)}"
 
 
-def _number_in(text: str) -> float | None:
-    """The number that a text shows; None where it is none."""
-    plain = text.strip().replace(",", "").replace("_", "")
-    try:
-        return float(plain.removesuffix("%")) / (100.0 if plain.endswith("%") else 1.0)
-    except ValueError:
-        return None
+_SPECIFICATION = re.compile(r"(?:.?[<>=^])?[-+ ]?z?#?\d*[,_]?(?P<precision>\.\d+)?[,_]?(?P<kind>[a-zA-Z%]?)", re.DOTALL)
+"""A format specification of numbers: fill and align, sign, width, groups of digits, and what decides the digits."""
+
+
+def _digits_of(form: str) -> str:
+    """The specification of the digits alone, without fill, width, groups or a language's own signs."""
+    parts = _SPECIFICATION.fullmatch(form)
+    return "" if parts is None else (parts["precision"] or "") + parts["kind"].replace("n", "g")
+
+
+def _number_in(text: str) -> float:
+    return float(text.removesuffix("%")) / (100.0 if text.endswith("%") else 1.0)
 
 
 _MEANS_LITTLE = 20.0

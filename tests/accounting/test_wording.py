@@ -97,6 +97,25 @@ def test_an_epsilon_prints_no_less_than_it_is_whoever_formats_it(form):
         assert type(one / 2) is type(one + 1) is float
 
 
+PLACES = ["{}12{}", "*^12{}", "9>12{}", "0=+12{}", ".<12{}", "-^ 12{}", "e=#012,{}", "x^z3{}", "%>_{}", "{{<,{}"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("digits", ["", ".0f", ".2f", ".3g", ".1e", ".2%", "n", ".3n"])
+def test_an_epsilon_that_is_put_in_its_place_has_the_digits_that_it_has_anywhere(place, digits):
+    """`*^12.2f` printed 1.00444 as ****1.00****: around a number may be anything, digits and signs included."""
+    form = place.replace("{{", "{").removeprefix("{}").replace("{}", digits)
+    if digits.endswith("n"):
+        form = form.replace(",", "").replace("_", "")
+    for value in (1.00444, 2.5, 0.0, 0.9999999, 1234.5678, 0.0410004, float("inf")):
+        bare = format(Epsilon(value, 1e-5, "PLD", None, ""), digits)
+        number = float(bare.removesuffix("%")) / (100 if bare.endswith("%") else 1)
+        assert number >= value
+        text = format(Epsilon(value, 1e-5, "PLD", None, ""), form)
+        assert text in (format(number, form), format(value, form))
+        assert text == format(number, form) or number == value or not digits
+
+
 @pytest.mark.parametrize("digits", [0, 1, 2, 3, 6, 12, 17, 400, -1, -2])
 def test_an_epsilon_is_rounded_up(digits):
     for value in [*np.exp(np.random.default_rng(0).uniform(-9, 9, 60)), 0.0, 0.1, 2.5, 2.7, 2.344, 2.3449, 1234.5678]:

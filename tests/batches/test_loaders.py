@@ -149,9 +149,9 @@ def parts():
     return iter(np.split(rng.permutation(N), np.sort(rng.choice(np.arange(1, N), 9, replace=False))))
 
 
-def stored(again):
-    batches = [*itertools.islice(poisson(5), 10)]
-    return lambda: (batches[i] for i in (np.random.default_rng().permutation(10) if again else range(10)))
+def stored(again, length=10):
+    batches = [*itertools.islice(poisson(5), length)]
+    return lambda: (batches[i] for i in (np.random.default_rng().permutation(length) if again else range(length)))
 
 
 def weighted(start, share=0.8):
@@ -205,6 +205,9 @@ WRONG = {
     "no length, a seed": (lambda: Plain(lambda: itertools.islice(poisson(3), 10)), Poisson(B), "came again"),
     "stored draws": (lambda: Plain(stored(False)), Poisson(B), "came again"),
     "stored draws in another order": (lambda: Plain(stored(True)), Poisson(B), "came again"),
+    "three stored draws in another order": (lambda: Plain(stored(True, 3)), Poisson(B), "came again"),
+    "seven stored draws in another order": (lambda: Plain(stored(True, 7)), Poisson(B), "came again"),
+    "each batch twice": (lambda: Plain(lambda: (one for one in poisson() for _ in "ab")), Poisson(B), "came again"),
     "a seed by on_epoch_end": (Epochs, FixedSize(B), "nothing calls on_epoch_end"),
     "halves": (lambda: Plain(lambda: cut(150)), Poisson(150), "equally many records"),
     "thirds": (lambda: Plain(lambda: cut(100)), Poisson(100), "equally many records"),

@@ -42,7 +42,7 @@ _ONE_TO_ONE = ("Map", "ParallelMap", "Prefetch", "Options", "Cache", "AssertCard
 """Steps that give an element for each one, in their order."""
 
 
-def warn_of_cut(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> None:
+def warn_of_cut(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> bool:
     """Warns where batches are seen not to be what is declared, once, of the first that holds:
 
     - epochs, and the pipeline repeats its records, in whichever way `repeats` sees it, or may (`overlaps`); not where
@@ -55,25 +55,28 @@ def warn_of_cut(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> 
     - other draws, and the same batches come in each pass: `.cache` replays them, or nothing draws (`same`).
 
     Nothing is said of batches of all records, which all draws of so many are.
+
+    Returns: whether it was said that the batches are no such draw as is declared.
     """
     of_passes = sampling.kind in _OF_PASSES
     if of_passes and repeats(dataset) and not _is_first_round(dataset, sampling, examples):
         say_repeated(sampling)
-        return
+        return True
     if of_passes and may_overlap(dataset):
         warn_of_overlaps(True, "record")
-        return
+        return True
     size = _cut_to(dataset, examples)
     if size and size != sampling.batch_size and of_passes:
         say_other_size(sampling, size)
     if of_passes or (sampling.batch_size >= examples and size in (None, sampling.batch_size)):
-        return
-    if size is not None:
-        afresh = _draws_afresh(dataset, size, examples)
-        if not (afresh and isinstance(sampling, FixedSize)):
-            say_no_draw(sampling, size, afresh, any(kind(one) == _BY_TURNS for one in steps(dataset)))
-    else:
-        warn_of_same(dataset, sampling, examples)
+        return bool(size and size != sampling.batch_size and of_passes)
+    if size is None:
+        return warn_of_same(dataset, sampling, examples)
+    afresh = _draws_afresh(dataset, size, examples)
+    drawn = afresh and isinstance(sampling, FixedSize)
+    if not drawn:
+        say_no_draw(sampling, size, afresh, any(kind(one) == _BY_TURNS for one in steps(dataset)))
+    return not drawn
 
 
 def say_repeated(sampling: Sampling) -> None:

@@ -21,7 +21,9 @@ from tfdp_layers.batches.passes import refuse_moving_order, same_passes
 from tfdp_layers.batches.records import checked_examples, checked_sampling
 from tfdp_layers.batches.replayed import Drawn, Reading
 from tfdp_layers.batches.slices import fill
+from tfdp_layers.batches.steps import below, kind
 from tfdp_layers.batches.stores import Field, refuse_no_numbers
+from tfdp_layers.batches.watched import watched
 from tfdp_layers.sampling import Sampling
 
 _OF_PASSES = ("partition", "cyclic")
@@ -58,6 +60,7 @@ class DeclaredBatches(Batches):
         drawn = self._look_at(dataset)
         self.pipeline = weakref.ref(dataset) if hasattr(dataset, "__weakref__") else None
         self._dataset = self._endless(dataset, drawn)
+        self._watched = (_without_repeat(dataset), drawn) if drawn and isinstance(dataset, tf.data.Dataset) else None
         self._check_elements(self._dataset.element_spec)
 
     def _look_at(self, dataset: Any) -> Drawn | None:
@@ -65,10 +68,10 @@ class DeclaredBatches(Batches):
         if isinstance(dataset, tf.data.Dataset):
             warn_of_mixing(dataset)
             warn_of_captured(dataset, self.examples, draws=True)
-            warn_of_cut(dataset, self.sampling, self.examples)
+            said = warn_of_cut(dataset, self.sampling, self.examples)
             note_layers(self, dataset)
-            return None
-        said = not isinstance(dataset, list | tuple) and look_at_loader(dataset, self.sampling, self.examples)
+        else:
+            said = not isinstance(dataset, list | tuple) and look_at_loader(dataset, self.sampling, self.examples)
         of_no_draw = self.sampling.kind in _OF_PASSES or self.sampling.batch_size >= self.examples
         return None if said or of_no_draw else Drawn(self.sampling, self.examples)
 
@@ -132,7 +135,8 @@ class DeclaredBatches(Batches):
         def standard(*batch: Any) -> Any:
             return self._standard(self._disordered(batch), pad)
 
-        return self._dataset.map(standard).prefetch(2)
+        batches = self._dataset if self._watched is None else watched(*self._watched)
+        return batches.map(standard).prefetch(2)
 
     def _disordered(self, batch: tuple[Any, ...]) -> tuple[Any, ...]:
         """The batch, in random order where it is large.
@@ -174,17 +178,24 @@ def declare_sampling(dataset: Any, sampling: Sampling, *, examples: int) -> Decl
     (rows, ...), structures of them allowed; weights (rows,). A finite one is repeated.
     Units: records; `examples` is a public declared constant.
     Guarantee: the caller's. Nothing here can check it, and the privacy statement says that it was declared; where
-    `.batch` is seen to cut batches other than the declared ones, a warning says so, and so it does where a loader, or a
-    data set of Grain, gives the same batches in each pass, or batches of one size where sizes are drawn: that is seen
-    as training reads them (`batches/replayed.py`). Nothing calls `on_epoch_end` of a `keras.utils.PyDataset`. Shuffling
-    is not Poisson sampling: declare `dataset.shuffle(examples).batch(b)` as `Partition(b)`, and with
-    reshuffle_each_iteration=False as `Cyclic(b)`, whose passes are compared as far as can be.
+    `.batch` is seen to cut batches other than the declared ones, a warning says so, and so it does where whatever gives
+    batches gives the same ones again, or such of one size where sizes are drawn: that is seen as training reads them
+    (`batches/replayed.py`, of a tf.data.Dataset by `watched.py`). Nothing calls `on_epoch_end` of a
+    `keras.utils.PyDataset`. Shuffling is not Poisson sampling: declare `dataset.shuffle(examples).batch(b)` as
+    `Partition(b)`, and with reshuffle_each_iteration=False as `Cyclic(b)`, whose passes are compared as far as can be.
     Raises: ValueError if the elements are not batches, or, for `Partition` and `Cyclic`, are not known to be
     ceil(examples / b) an epoch; where a zip of Grain puts records of one source beside others of it; for `Cyclic` also
     where the order is seen to change, or to depend on the records.
     Source: Chua et al. 2024, arXiv:2403.17673 (shuffled batches accounted as Poisson).
     """
     return DeclaredBatches(dataset, sampling, examples=examples)
+
+
+def _without_repeat(dataset: Any) -> Any:
+    """What a pipeline repeats at its end: that gives the same batches over and over, and its passes are seen."""
+    while kind(dataset) == "Repeat":
+        dataset = below(dataset)[0]
+    return dataset
 
 
 def _from_iterable(batches: Any, passes: int | None = None, drawn: Drawn | None = None) -> tf.data.Dataset:

@@ -1,5 +1,6 @@
 """Pipelines that are declared to go round one fixed order: what can be seen of that is checked, while they run."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -9,7 +10,7 @@ from tfdp_layers.batches.chance import BATCHES, KEEPING
 from tfdp_layers.batches.places import in_any_order
 from tfdp_layers.batches.steps import below, kind, steps
 
-__all__ = ["refuse_moving_order", "same_passes"]
+__all__ = ["digest_of", "refuse_moving_order", "same_passes"]
 
 _BY_CONTENT = ("Filter", "GroupBy", "TakeWhile", "Unique", "DirectedInterleave")
 _TO_THE_END = (*KEEPING, *BATCHES, "Shuffle", "Skip", "Unbatch")
@@ -92,5 +93,9 @@ def same_passes(numbered: tf.data.Dataset, batches: int) -> tf.data.Dataset:
 
 def first_record(batch: Any) -> tf.Tensor:
     """A digest of the first row of every tensor, int64."""
-    rows = [tf.io.serialize_tensor(leaf[:1]) for leaf in keras.tree.flatten(batch)]
-    return tf.strings.to_hash_bucket_fast(tf.strings.join(rows), 2**62)
+    return digest_of([leaf[:1] for leaf in keras.tree.flatten(batch)])
+
+
+def digest_of(leaves: Sequence[tf.Tensor]) -> tf.Tensor:
+    """A digest of what tensors hold, int64: the same in each process."""
+    return tf.strings.to_hash_bucket_fast(tf.strings.join([tf.io.serialize_tensor(leaf) for leaf in leaves]), 2**62)

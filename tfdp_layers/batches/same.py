@@ -22,7 +22,7 @@ _SETTLED = (*PLAIN, *FILTERS, *FLAT, "Random", "Variant", "Scan", "TakeWhile", "
 _SHUFFLES = ("Shuffle", "ShuffleAndRepeat")
 
 
-def warn_of_same(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> None:
+def warn_of_same(dataset: tf.data.Dataset, sampling: Sampling, examples: int) -> bool:
     """Warns where a pipeline gives the same batches in each pass, and a draw of each step afresh is declared.
 
     So does one that `.cache` keeps behind what draws; and one in which nothing chooses records anew: what is shuffled
@@ -30,15 +30,19 @@ def warn_of_same(dataset: tf.data.Dataset, sampling: Sampling, examples: int) ->
     again in each pass. What made batches does not matter: arrays of whole batches, slices, tables of indices. Not seen:
     what Python code gives, and what goes by whole numbers of variables, which may draw; random changes in flat maps, or
     by an array that a function holds; and streams by the seeds of an endless count do draw.
+
+    Returns: whether it warned.
     """
     afresh = Afresh(examples)
-    if _is_replayed(dataset, afresh):
+    replayed = _is_replayed(dataset, afresh)
+    settled = not replayed and _is_settled(dataset, afresh)
+    if replayed:
         warn(
             f"This pipeline is declared as {sampling}, which draws every step afresh, and .cache keeps its batches:"
             " those of the first pass come again in each further one, which costs more than is stated. Put .cache"
             " before what draws, or leave it out. Where training ends before the first pass does, nothing is lost."
         )
-    elif _is_settled(dataset, afresh):
+    elif settled:
         warn(
             f"This pipeline is declared as {sampling}, which draws every step afresh, and nothing in it draws"
             " records: batches of the same ones come in each pass (from arrays of whole batches, slices, a table of"
@@ -48,6 +52,7 @@ def warn_of_same(dataset: tf.data.Dataset, sampling: Sampling, examples: int) ->
             " or let seeds go by tf.data.Dataset.counter(), which never begins again. Where each batch was drawn from"
             " all records, and training ends before the first pass does, nothing is lost."
         )
+    return replayed or settled
 
 
 def _is_settled(dataset: tf.data.Dataset, afresh: Afresh) -> bool:
