@@ -78,8 +78,9 @@ def repeated(sketch: Sketch) -> tuple[int, int, int] | None:
       mixture of Poisson distributions, of which F_k^2 <= (1 + 1 / k) F_(k-1) F_(k+1) in the mean, by Cauchy and Schwarz
       (F_k: how many come k times); four times that is no chance;
     - 20 rows or more, and a twentieth of the records, are equal as a whole, and next to none by half; or 8 or more that
-      differ by each quarter of their columns. By chance rows agree in some columns far more often than in all. (Where
-      there are few different rows, as where each record is of one of few products, nothing follows from that.)
+      differ by each quarter of their columns; or 20 or more are equal, and next to none are nearly so (`near_rows`). By
+      chance rows agree in some columns far more often than in all. (Where there are few different rows, as where each
+      record is of one of few products, nothing follows from that.)
 
     Where it is known whose the records are, a row comes as often as different people have it. Rows that three people
     or more have, and more than half of all, are nobody's own, and left out; and the first two say nothing of fewer than
@@ -103,7 +104,8 @@ def repeated(sketch: Sketch) -> tuple[int, int, int] | None:
         return None
     surely = many and len(several) >= _SURELY and (int(np.gcd.reduce(times)) > 1 or _leaps(times))
     enough = len(several) >= (_FEWEST if sketch.told_by_quarter else _SURELY) and copies >= _SHARE * records
-    if not (surely or (sketch.told_by_half and enough and share > fewest_different)):
+    told = sketch.told_by_half or sketch.alone
+    if not (surely or (told and enough and share > fewest_different)):
         return None
     return len(times), len(several), int(several.max())
 

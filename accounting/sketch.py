@@ -12,6 +12,7 @@ import numpy as np
 
 from tfdp_layers.accounting.columns import words_of
 from tfdp_layers.accounting.lone_copies import lone_copies
+from tfdp_layers.accounting.near_rows import stand_alone
 from tfdp_layers.accounting.people import People
 
 __all__ = ["Sketch", "differ", "hashes_of", "sketch_by", "sketch_of"]
@@ -49,6 +50,8 @@ class Sketch:
             then `told_by_...` and `lone` are about what several people have in common.
         people: how many there are.
         spread: whether that is 40 or more, and none of them has more than a quarter of these rows.
+        alone: whether rows are equal though next to none are nearly so: see `stand_alone`. It is asked where these
+            rows may tell, not by half, and nothing is known of whose they are.
     """
 
     hashes: bytes
@@ -62,6 +65,7 @@ class Sketch:
     holders: bytes | None = None
     people: int = 0
     spread: bool = False
+    alone: bool = False
 
     def shares(self, other: Sketch) -> bool:
         """Whether both are of sets that have rows in common: parts, copies and shuffles of one another, say."""
@@ -115,7 +119,15 @@ def sketch_of(arrays: Sequence[np.ndarray], people: People | None = None) -> Ske
     """Of the rows over all arrays, (records, ...) each, and whose these are, if that is known."""
     hashes = hashes_of(arrays)
     found = sketch_by(hashes, lambda values, several: _told_by(arrays, hashes, values, several), people)
-    return replace(found, filled=_filled(arrays, hashes), lone=lone_copies(arrays, hashes, people))
+    times = np.frombuffer(found.counts, np.uint32)
+    copies = int(times.sum()) - len(times)
+    asked = people is None and not found.told_by_half and copies >= _SHARE * len(times)
+    return replace(
+        found,
+        filled=_filled(arrays, hashes),
+        lone=lone_copies(arrays, hashes, people),
+        alone=asked and stand_alone(arrays),
+    )
 
 
 def sketch_by(

@@ -171,3 +171,58 @@ def test_a_fixed_number_of_records_is_traced_as_it_is(operations):
     model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), "mse")
     model.sensitivities()
     assert len(operations()) == 1
+
+
+class PlacesOverRecords(keras.layers.Layer):
+    """A table of places, laid along the batch by mistake."""
+
+    def build(self, shape):
+        self.table = self.add_weight(shape=(64, shape[-1]))
+
+    def call(self, x):
+        return x + self.table[: ops.shape(x)[0]]
+
+
+COUNTING = {
+    "places": PlacesOverRecords,
+    "joined rows": lambda: keras.layers.Lambda(lambda x: ops.reshape(ops.reshape(x, (-1, 12)), (-1, 6))),
+    "a constant": lambda: keras.layers.Lambda(lambda x: x * ops.ones((48, 6))[: ops.shape(x)[0]]),
+}
+
+
+@pytest.mark.parametrize("name", COUNTING)
+def test_calls_that_take_a_number_of_records_are_named(name):
+    model = tfdp.make_private(keras.Sequential([keras.Input((6,)), COUNTING[name](), keras.layers.Dense(1)]))
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0, allow_generic=True), "mse")
+    with pytest.raises(ValueError, match=r"The call of layer '.*' depends on how many records there are") as told:
+        model.fit(X, Y, batch_size=4, verbose=0)
+    assert "TensorFlow said: Dimension" in str(told.value)
+    assert told.value.__cause__ is not None
+    assert model.ledger.steps == 0
+
+
+def test_calls_that_fail_at_any_number_say_so_themselves():
+    wrong = Same(lambda x: ops.matmul(x, ops.ones((5, 6))))
+    model = tfdp.make_private(keras.Sequential([keras.Input((6,)), wrong, keras.layers.Dense(1)]))
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), "mse")
+    with pytest.raises(ValueError, match=r"Dimensions must be equal, but are 6 and 5") as told:
+        model.fit(X, Y, batch_size=4, verbose=0)
+    assert "depends on how many" not in str(told.value)
+
+
+class OverRecords(keras.layers.Layer):
+    """Normalises over axis 0, by mistake."""
+
+    def build(self, shape):
+        self.kernel = self.add_weight(shape=(shape[-1], 4))
+
+    def call(self, x):
+        h = ops.matmul(x, self.kernel)
+        return h / ops.sqrt(ops.sum(ops.square(h), axis=0, keepdims=True) + 1e-3)
+
+
+def test_where_records_meet_in_a_layer_that_is_said_before_any_formula():
+    model = tfdp.make_private(keras.Sequential([keras.Input((6,)), OverRecords(), keras.layers.Dense(1)]))
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), "mse")
+    with pytest.raises(ValueError, match=r"^Records may meet in layer 'over_records.*Keep every operation inside"):
+        model.fit(X, Y, batch_size=4, verbose=0)

@@ -142,3 +142,53 @@ def test_many_records_and_weights_that_are_none_of_them_take_no_time():
     began = time.perf_counter()
     assert said(model, None, [records], [Y]) == []
     assert time.perf_counter() - began < 2.0
+
+
+FEATURES = RNG.normal(size=(200, 4)).astype("float32")  # of the records, which x does not hold
+
+
+def embedding(shape=(), **options):
+    return weighed(keras.layers.Embedding(output_dim=4, **options), shape, "int32")
+
+
+class Given(keras.initializers.Initializer):
+    def __call__(self, shape, dtype=None):
+        return tf.constant(FEATURES)
+
+
+class Drawn(keras.initializers.Initializer):
+    def __call__(self, shape, dtype=None):
+        return keras.random.normal(shape, dtype=dtype) * 0.1
+
+
+@pytest.mark.parametrize(
+    "by",
+    [keras.initializers.Constant(FEATURES), Given(), lambda shape, dtype=None: tf.constant(FEATURES)],
+    ids=["constant", "class", "function"],
+)
+def test_a_trained_table_that_begins_at_a_row_for_each_record_is_told(by):
+    (message,) = said(*embedding(input_dim=200, embeddings_initializer=by), [NODES], [Y])
+    assert "has a row for each record" in message
+
+
+@pytest.mark.parametrize(
+    "of",
+    [
+        lambda: (*embedding(input_dim=200), [NODES]),
+        lambda: (*embedding(input_dim=200, embeddings_initializer=keras.initializers.Constant(0.1)), [NODES]),
+        lambda: (
+            *weighed(begun(FEATURES, keras.layers.Embedding, input_dim=200, output_dim=4), (8,), "int32"),
+            [RNG.integers(0, 200, (300, 8))],
+        ),
+        lambda: (
+            *weighed(begun(FEATURES, keras.layers.Embedding, input_dim=200, output_dim=4), (8,), "int32"),
+            [RNG.integers(0, 200, (200, 8))],
+        ),
+        lambda: (*embedding(input_dim=200, embeddings_initializer=Given()), [RNG.integers(0, 200, 200)]),
+        lambda: (*embedding(input_dim=200, embeddings_initializer=Drawn()), [NODES]),
+        lambda: (*embedding(input_dim=200, embeddings_initializer=lambda shape, dtype=None: tf.ones(shape)), [NODES]),
+    ],
+    ids=["drawn", "one number", "word vectors", "a text a word", "codes", "own draws", "own function"],
+)
+def test_trained_tables_that_are_drawn_or_public_are_not(of):
+    assert said(*of(), [Y]) == []

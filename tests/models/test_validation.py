@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
+from tfdp_layers.batches.records import check_finite
 from tfdp_layers.models.inputs import check_inputs
 from tfdp_layers.models.validation_rows import warn_of_private_rows
 
@@ -271,3 +272,29 @@ def test_what_keras_brings_to_the_rank_of_an_input_is_let_in():
             check_inputs(two, {"b": specs((2,))[0]})
         with pytest.raises(ValueError, match=r"x\['b'\] has shape \(records, 5\)"):
             check_inputs(two, dict(zip("ab", specs((3,), (5,)), strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("x", "says"),
+    [
+        (X.astype(str), r"the model takes float32 there.*become numbers again by x\.astype\('float32'\)"),
+        (
+            np.where(np.arange(3) == 0, 1e300, X.astype("float64")),
+            r"x holds values beyond 3\.4e38, .*numpy\.clip\(x, -1e6, 1e6\) say",
+        ),
+        (np.where(np.arange(3) == 0, np.nan, X), r"Put a constant .* numpy\.nan_to_num\(x\.astype\('float32'\)\) say"),
+        (np.where(np.arange(3) == 0, np.inf, X), "x holds NaN or infinite values: "),
+    ],
+)
+def test_numbers_as_strings_and_those_that_float32_cannot_hold_are_told(x, says):
+    with pytest.raises(ValueError, match=says):
+        made().fit(x, Y, batch_size=20, epochs=1, verbose=0)
+
+
+def test_advice_for_values_that_float32_cannot_hold_works():
+    beyond = np.where(np.arange(3) == 0, 1e300, X.astype("float64"))
+    with pytest.raises(ValueError, match=r"y holds values beyond 3\.4e38 \(infinite in float32\), which are no labels"):
+        check_finite("y", beyond[:, 0])
+    for x in (np.clip(beyond, -1e6, 1e6), np.nan_to_num(np.where(beyond > 1e6, np.inf, X).astype("float32"))):
+        check_finite("x", x)
+    check_finite("x", np.array([[3.4028235e38], [3.40282346639e38]]))  # the largest of float32, as programs print it

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+import tfdp_layers as tfdp
 from tfdp_layers.per_record.losses import PerRecordLoss
 
 RNG = np.random.default_rng(0)
@@ -106,3 +107,20 @@ def test_no_loss_and_batch_losses_are_refused():
         PerRecordLoss(None, None, ["a"])(LOGITS, LOGITS)
     with pytest.raises(ValueError, match="one number for the whole batch"):
         PerRecordLoss(lambda y, p: tf.reduce_mean(p), None, ["a"])(LOGITS, tf.constant(LOGITS))
+
+
+def test_a_loss_of_unknown_rank_is_refused_with_the_axis_to_name():
+    x = np.random.default_rng(0).normal(size=(32, 6)).astype("float32")
+
+    def fit(loss):
+        model = tfdp.make_private(keras.Sequential([keras.Input((6,)), keras.layers.Dense(1)]))
+        model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), loss)
+        model.fit(x, x[:, :1], batch_size=8, verbose=0)
+
+    squeeze = keras.ops.squeeze
+    for loss in (lambda y, p: (squeeze(y) - squeeze(p)) ** 2, lambda y, p: keras.ops.abs(squeeze(y - p))):
+        with pytest.raises(
+            ValueError, match=r"unknown rank.*hides what each record adds.*squeeze\(..., axis=-1\).*set_shape"
+        ):
+            fit(loss)
+    fit(lambda y, p: (squeeze(y, axis=-1) - squeeze(p, axis=-1)) ** 2)

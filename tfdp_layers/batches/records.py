@@ -92,21 +92,39 @@ SOME_LABELS = (
 """What to do with records of which some labels are missing, in a model of several tasks."""
 
 
+_SINGLE = np.dtype(np.float32)
+"""The type that records are computed in: what is beyond its range is infinite to a model."""
+
+
 def check_finite(name: str, leaves: Any) -> None:
     for path, leaf in leaves_by_name(name, leaves):
         if leaf is None or not tf.as_dtype(leaf.dtype).is_floating:  # NumPy's objects are strings to TensorFlow
             continue
-        if not all(np.isfinite(chunk).all() for chunk in chunks(leaf)):
-            if name == "y":
-                some = f" {SOME_LABELS}" if leaf[:1].size > 1 or path != name else ""
-                raise ValueError(
-                    f"{path} holds NaN or infinite values, which are no labels. Leave these records out.{some}"
-                )
+        if all(_is_finite(chunk) for chunk in chunks(leaf)):
+            continue
+        missing = not all(np.isfinite(chunk).all() for chunk in chunks(leaf))
+        if name == "y":
+            some = f" {SOME_LABELS}" if leaf[:1].size > 1 or path != name else ""
+            held = "NaN or infinite values" if missing else "values beyond 3.4e38 (infinite in float32)"
+            raise ValueError(f"{path} holds {held}, which are no labels. Leave these records out.{some}")
+        if not missing:
             raise ValueError(
-                f"{path} holds NaN or infinite values: such a record contributes nothing, and hides mistakes. Put a"
-                f" constant in their place, numpy.nan_to_num({path}) say, beside a column that says where; a mean of"
-                " the column is a number of the private records (docs/recipe_tabular.md)."
+                f"{path} holds values beyond 3.4e38, the largest number of float32, which a model takes as infinite:"
+                " such a record contributes nothing, and hides mistakes. Bring them to limits that everybody knows,"
+                f" numpy.clip({path}, -1e6, 1e6) say, or give their logarithms."
             )
+        raise ValueError(
+            f"{path} holds NaN or infinite values: such a record contributes nothing, and hides mistakes. Put a"
+            f" constant in their place, numpy.nan_to_num({path}.astype('float32')) say, beside a column that says"
+            " where; a mean of the column is a number of the private records (docs/recipe_tabular.md)."
+        )
+
+
+def _is_finite(numbers: np.ndarray) -> bool:
+    if numbers.dtype.itemsize > _SINGLE.itemsize:
+        with np.errstate(over="ignore", invalid="ignore"):
+            numbers = numbers.astype(_SINGLE)
+    return bool(np.isfinite(numbers).all())
 
 
 def weights_of(sample_weight: Any, y: Any, records: int) -> Any:

@@ -14,7 +14,8 @@ _MOST = 64
 """Columns of an array that are looked at, the first ones."""
 _FEWEST = 20  # records, and different values of a column between 0 and 1
 _ROWS = 1 << 12
-_ROUNDED, _STEPS = 1e-6, np.arange(1, 1 << 16)
+_ROUNDED, _ENDS, _CROWD, _STEPS = 1e-6, 4.0, 1e-5, np.arange(1, 1 << 16)
+"""How far ends may be off, those of -1 and 1 in roundings of the type, too; what is at one end; steps between them."""
 _KNOWN = {*(2**k - less for k in range(1, 17) for less in (0, 1)), *(n * 10**k for n in (1, 2, 5) for k in range(5))}
 _KNOWN |= {99, 999, 9999, 23, 30, 60, 90, 180, 359, 360, 364, 365, 1439, 1440}
 """Steps from 0 to 1 of what has limits that everybody knows: pixels, sensors, shares, dates, times, angles."""
@@ -29,16 +30,17 @@ _STANDARD = "mean 0 and standard deviation 1"
 
 
 def warn_of_scaled(**given: Any) -> None:
-    """Warns of columns whose mean is 0 and whose deviation is 1, or whose ends are 0 and 1, as exactly as floats go.
+    """Warns of columns whose mean is 0 and whose deviation is 1, or whose ends are 0 or -1 and 1, as exactly as floats
+    go.
 
-    So scikit-learn's scalers leave them, fitted to these records: by numbers of the private records, without noise. And
-    of arrays whose mean is 0 and deviation 1 as a whole, where not each record is so by itself, as by
+    So scikit-learn's scalers leave them, fitted to these records: by numbers of the private records, without noise.
+    And of arrays whose mean is 0 and deviation 1 as a whole, where not each record is so by itself, as by
     `tf.image.per_image_standardization`.
 
-    Not noticed: other statistics (medians, ranges other than 0 to 1); ends that several rows share, as of many ages
-    or counts, since values that were clipped look alike; columns in steps of 1 / n, where n is known to everybody
-    (255, 4095, 1439), or two columns have the same; a single column from 0 to 1, or fewer than a quarter of them; and
-    records that a part was taken of after they were scaled.
+    Not noticed: other statistics (medians, ranges other than 0 to 1 and -1 to 1); ends that several rows share, as
+    of many ages or counts, since values that were clipped look alike; columns in steps of 1 / n, where n is known
+    to everybody (255, 4095, 1439), or two columns have the same; a single column of such a range, or fewer than a
+    quarter of them; and records that a part was taken of after they were scaled.
 
     Args:
         given: trees of arrays (records, ...) by the name of the argument; None: nothing.
@@ -53,7 +55,7 @@ def warn_of_scaled(**given: Any) -> None:
         elif any(map(_standard_as_a_whole, arrays)):
             seen = f"an array has as a whole exactly {_STANDARD}"
         elif ranged := _ranged(tables):
-            seen = f"{_have(ranged)} exactly 0 as smallest and 1 as largest value"
+            seen = f"{_have(ranged[0])} exactly {ranged[1]} as smallest and 1 as largest value"
             elsewhere = "the limits were known beforehand (values clipped to a range, or ratios, look alike)"
         else:
             continue
@@ -123,17 +125,32 @@ def _parts(array: np.ndarray) -> Iterator[np.ndarray]:
         yield array[start : start + each].ravel()
 
 
-def _ranged(tables: list[np.ndarray]) -> int:
-    """How many columns a scaler brought to 0 and 1, if all of many values go from 0 to 1, a quarter at least such."""
+def _ranged(tables: list[np.ndarray]) -> tuple[int, int] | None:
+    """How many columns a scaler brought to 0 and 1, or to -1 and 1, and the first of these ends; None: none."""
+    ends = [(table.min(0), table.max(0)) for table in tables]
+    at_0 = [(low == 0.0) & (np.abs(high - 1.0) <= _ROUNDED) for low, high in ends]
+    near = [min(_ROUNDED, _ENDS * float(np.finfo(table.dtype).eps)) for table in tables]
+    below = [(np.abs(low + 1.0) <= e) & (np.abs(high - 1.0) <= e) for (low, high), e in zip(ends, near, strict=True)]
+    for first, whole in ((0, at_0), (-1, below)):
+        if found := _from(first, tables, whole):
+            return found, first
+    return None
+
+
+def _from(first: int, tables: list[np.ndarray], ends: list[np.ndarray]) -> int:
+    """How many columns go from there to 1 by a scaler, if all of many values have these ends, a quarter at least such.
+
+    Args:
+        ends: of each table, (columns,) bool: whether the column has both ends.
+    """
     looked_at, grids = 0, []
-    for table in tables:
-        ends = (table.min(0) == 0.0) & (np.abs(table.max(0) - 1.0) <= _ROUNDED)
-        for column, whole in zip(table.T, ends, strict=True):
+    for table, both in zip(tables, ends, strict=True):
+        for column, whole in zip(table.T, both, strict=True):
             if _different(column) > _FEWEST:
                 if not whole:
                     return 0
                 looked_at += 1
-                grids += [_grid(column)] if _measured(column) else []
+                grids += [_grid(column, first)] if _measured(column, first) else []
     found = sum(grid is None or (grid not in _KNOWN and grids.count(grid) == 1) for grid in grids)
     return found if found > 1 and 4 * found >= looked_at else 0
 
@@ -142,15 +159,19 @@ def _different(column: np.ndarray) -> int:
     return len(np.unique(column[:_ROWS]))
 
 
-def _measured(column: np.ndarray) -> bool:
-    """Whether one row is at either end: of values that were clipped there are more, most often."""
-    return all(int((column == end).sum()) == 1 for end in (column.min(), column.max()))
+def _measured(column: np.ndarray, first: int) -> bool:
+    """Whether one row is at either end: of values that were clipped there are more, most often.
+
+    Those of tanh come to -1 and 1 in single precision, and crowd there.
+    """
+    near = _CROWD if first else 0.0
+    return all(int((np.abs(column - end) <= near).sum()) == 1 for end in (column.min(), column.max()))
 
 
-def _grid(column: np.ndarray) -> int | None:
-    """The smallest n of up to 65,535 so that all values are whole when multiplied by it; None: of none, or of ranks."""
+def _grid(column: np.ndarray, first: int) -> int | None:
+    """The smallest n of up to 65,535 so that all values lie on n equal steps from there to 1; None: no n, or ranks."""
     steps = _STEPS
-    for value in column[:_ROWS].astype(np.float64).tolist():
+    for value in ((column[:_ROWS].astype(np.float64) - first) / (1.0 - first)).tolist():
         steps = steps[np.abs(np.rint(value * steps) - value * steps) < 5e-3]
         if not len(steps):
             return None

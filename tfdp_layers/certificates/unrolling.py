@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tfdp_layers.per_record.adopted import NotOfRecordsError
 from tfdp_layers.proof.models import layer_names
-from tfdp_layers.proof.proving import prove_rows
+from tfdp_layers.proof.proving import layer_of, prove_rows
 
 _MANY = 250
 """Operations of one name beside each other: of the records in a trace of a thousand, or of a layer of many steps."""
@@ -35,8 +35,12 @@ class Unrolled(BaseException):
 
 
 @contextlib.contextmanager
-def stopped_if_unrolled(active: bool = True) -> Iterator[None]:
-    """Inside, a trace raises `Unrolled` where it has made many operations of one name. It costs next to nothing."""
+def stopped_if_unrolled(active: bool = True, failed: list[Exception] | None = None) -> Iterator[None]:
+    """Inside, a trace raises `Unrolled` where it has made many operations of one name. It costs next to nothing.
+
+    Args:
+        failed: gets what TensorFlow raised of operations that cannot be, of their shapes say.
+    """
     graph = tf.compat.v1.get_default_graph()
     create = getattr(graph, "_create_op_internal", None)  # TensorFlow's own, which calls itself by this name
     if not active or create is None:
@@ -45,7 +49,12 @@ def stopped_if_unrolled(active: bool = True) -> Iterator[None]:
     found: list[str] = []
 
     def created(*args: Any, **kwargs: Any) -> Any:
-        operation = create(*args, **kwargs)
+        try:
+            operation = create(*args, **kwargs)
+        except Exception as error:
+            if failed is not None:
+                failed.append(error)
+            raise
         if not found and is_one_of_many(operation):
             found.append(operation.name)
             raise Unrolled(operation.name, graph)
@@ -58,6 +67,32 @@ def stopped_if_unrolled(active: bool = True) -> Iterator[None]:
         del graph._create_op_internal
     if found:  # it was caught on the way: what was traced then is not what is called
         raise Unrolled(found[0], graph)
+
+
+def refuse_counting(model: keras.Model, inputs: Any, failed: list[Exception], error: Exception) -> None:
+    """Raises ValueError where a call fails at a made-up number of records, and not where their number is open.
+
+    Args:
+        inputs: specs of any number of records.
+        failed: what TensorFlow raised of operations.
+        error: that ended the call. It is looked at where it says one of these, which Keras puts words around.
+    """
+    said = next((str(one) for one in failed if str(one) in str(error)), None)
+    if said is None:
+        return
+    try:
+        tf.function(lambda x: model(x, training=True), autograph=False).get_concrete_function(inputs)
+    except (TypeError, ValueError):  # it fails at any number, and says so by itself
+        return
+    node = re.search(r"{{node ([^}]+)}}", said)
+    layer = layer_of(node[1], list(layer_names(model))) if node else ""
+    where = f"layer {layer!r}" if layer else f"model {model.name!r}"
+    raise ValueError(
+        f"The call of {where} depends on how many records there are, and a step draws any number of them. It looks as"
+        " if axis 0, the batch, were used as another axis: a table of places laid along it, or a reshape that joins"
+        " rows of several records. Keep axis 0 for the records, as keras.ops.reshape(x, (-1, n)) of the n numbers of"
+        f" one record does. Of a made-up number of records TensorFlow said: {said}"
+    ) from error
 
 
 def is_one_of_many(operation: Any) -> bool:

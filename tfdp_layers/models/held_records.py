@@ -5,6 +5,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+import keras
 import numpy as np
 import tensorflow as tf
 
@@ -17,6 +18,10 @@ from tfdp_layers.structure import held_by
 __all__ = ["warn_of_held_records"]
 
 _LEAST, _MOST_ROWS, _FEWEST_RECORDS = 3, 4096, 20
+_DRAWN = tuple(
+    getattr(keras.initializers, name)
+    for name in ("RandomNormal", "RandomUniform", "TruncatedNormal", "VarianceScaling", "Orthogonal", "Zeros", "Ones")
+)
 _WIDER = 16
 """Times the number of records: a table of more rows is of something else."""
 
@@ -54,8 +59,11 @@ def warn_of_held_records(model: Any, graph: Any, inputs: Sequence[np.ndarray], l
         if any(_holds(one, table) for table in tables):
             warn(_of_weights(one) if one.trained else _of_constants(one))
             return True
+    drawn_by = _initializers(model)
     for one in held:
-        if not one.trained and _looked_up(one.shape, inputs):
+        if one.trained and one.name not in drawn_by:
+            continue
+        if _looked_up(one.shape, inputs, one.trained) and not (one.trained and _draws(drawn_by[one.name], one.shape)):
             warn(
                 f"{one.name} has a row for each record, and whole numbers of the records say which one: so it seems to"
                 " be made of the private records, such as the features of all nodes of a graph. It is in the model"
@@ -106,6 +114,28 @@ def _held(model: Any, graph: Any) -> Iterator[_Held]:
     for one in graph.get_operations():
         if one.type == "Const" and _has_numbers(one.outputs[0]):
             yield _constant(one.outputs[0], names, functools.partial(_made, one))
+
+
+def _initializers(model: Any) -> dict[str, Any]:
+    """What trained tables of `Embedding` layers began by, by their names."""
+    return {
+        f"Weight {weight.path!r}": layer.embeddings_initializer
+        for layer in model._flatten_layers()
+        if isinstance(layer, keras.layers.Embedding)
+        for weight in layer.trainable_weights
+        if tuple(weight.shape) == (layer.input_dim, layer.output_dim)
+    }
+
+
+def _draws(initializer: Any, shape: tuple[int, ...]) -> bool:
+    """Whether a table of one row more would begin so, too: rows that were given are as many as there are."""
+    if isinstance(initializer, _DRAWN):
+        return True
+    more = (shape[0] + 1, *shape[1:])
+    try:
+        return tuple(np.shape(initializer(more, dtype="float32"))) == more
+    except Exception:  # the user's own code, or an array of another shape
+        return False
 
 
 def _has_numbers(tensor: Any) -> bool:
@@ -172,10 +202,11 @@ def _are_records(rows: np.ndarray, table: KnownRows) -> bool:
     return table.holds(np.split(rows, cuts, axis=1), _LEAST)
 
 
-def _looked_up(shape: tuple[int, ...], inputs: Sequence[np.ndarray]) -> bool:
+def _looked_up(shape: tuple[int, ...], inputs: Sequence[np.ndarray], trained: bool) -> bool:
     """Whether whole numbers of the records are numbers of rows: one row a record.
 
-    So it is where there are as many rows as records, or where each record has a number of its own.
+    So it is where each record has a number of its own, or, if the table is not trained, where there are as many rows as
+    records: tables of words, which texts look up, are most often trained.
     """
     if len(shape) < 2:
         return False
@@ -185,7 +216,7 @@ def _looked_up(shape: tuple[int, ...], inputs: Sequence[np.ndarray]) -> bool:
         numbers = as_table(array)
         if numbers.min() < 0 or numbers.max() >= shape[0]:
             continue
-        if shape[0] == len(array):
+        if shape[0] == len(array) and not trained:
             return True
         own = numbers.shape[1] == 1 and len(np.unique(numbers)) == len(array)
         if own and shape[0] <= _WIDER * len(array):

@@ -37,7 +37,10 @@ def check_texts(model: keras.Model, x: Any) -> None:
     for name, spec, taken in matched(model, x):
         wanted = keras.backend.standardize_dtype(taken.dtype)
         if spec.dtype == tf.string and wanted != "string":
-            raise ValueError(f"{name} holds strings, and the model takes {wanted} there. {_NUMBERS}")
+            raise ValueError(
+                f"{name} holds strings, and the model takes {wanted} there. Numbers that were read as strings become"
+                f" numbers again by {name}.astype('{wanted}'). {_NUMBERS}"
+            )
         if spec.dtype != tf.string and wanted == "string":
             raise ValueError(
                 f"{name} holds {spec.dtype.name} numbers, and the model takes strings there. Give strings:"

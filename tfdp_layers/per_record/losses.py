@@ -204,6 +204,13 @@ def one_output(
     values, name = unreduced(loss, y_true, y_pred, mask is not None)
     masks = [mask, getattr(values, "_keras_mask", None)]  # losses set one on what they give, such as of ignore_class
     values = keras.ops.cast(values, "float32")
+    if values.shape.rank is None:
+        raise ValueError(
+            f"Loss {name!r} returns values of unknown rank for a batch, as keras.ops.squeeze(...) without an axis does:"
+            " it drops axis 0, too, where a batch holds one record, and that hides what each record adds. Name the"
+            " axis: keras.ops.squeeze(..., axis=-1). Where the values come from Python code (tf.numpy_function), say"
+            " their shape: values.set_shape([None])."
+        )
     if len(values.shape) == 0 or (values.shape[0] is not None and values.shape[0] != y_pred.shape[0]):
         raise ValueError(
             f"Loss {name!r} returns shape {tuple(values.shape)} for a batch: one number for the whole batch hides what"

@@ -23,6 +23,10 @@ class UnknownUseError(RefusedLayerError):
     """A use of weights from which no gradients of single records follow here."""
 
 
+class RecordsMeetError(UnknownUseError):
+    """Gradients of a trial on random records that are not those of its records: these meet in the call, it seems."""
+
+
 @dataclass(frozen=True)
 class Meeting:
     """An operation that takes records, and at one place what was computed from weights alone.

@@ -27,7 +27,14 @@ from tfdp_layers.per_record.contributions import Contribution, Stored
 from tfdp_layers.per_record.generic import PerRecordCall
 from tfdp_layers.per_record.joining import joined
 from tfdp_layers.per_record.meeting_rules import Place, Shaped, contribution, require_rule
-from tfdp_layers.per_record.meetings import IN_ORDER, Meeting, UnknownUseError, given_out, meetings
+from tfdp_layers.per_record.meetings import (
+    IN_ORDER,
+    Meeting,
+    RecordsMeetError,
+    UnknownUseError,
+    given_out,
+    meetings,
+)
 
 if TYPE_CHECKING:
     from tfdp_layers.per_record.recording import Recorder
@@ -297,4 +304,4 @@ def require_equal(sums: Sequence[np.ndarray], own: Sequence[np.ndarray], dtype: 
     sizes = [np.abs(wanted).max(initial=0.0) for wanted in own]
     for one, wanted, size in zip(sums, own, sizes, strict=True):
         if not np.abs(one - wanted).max(initial=0.0) <= TOLERANCE.get(dtype, 1e-3) * size + 1e-5 * max(1e-3, *sizes):
-            raise UnknownUseError("on random records its gradients are not those of its records, each by itself")
+            raise RecordsMeetError("on random records its gradients are not those of its records, each by itself")

@@ -17,7 +17,7 @@ from tfdp_layers.per_record.contributions import Contribution, Lookups, Products
 from tfdp_layers.per_record.einsum import einsum_contribution
 from tfdp_layers.per_record.generic import PerRecordCall, no_draws
 from tfdp_layers.per_record.joining import joined
-from tfdp_layers.per_record.meetings import UnknownUseError
+from tfdp_layers.per_record.meetings import RecordsMeetError, UnknownUseError
 from tfdp_layers.per_record.observed import observed, tried
 from tfdp_layers.per_record.registry import entry_of, layers_to_record, method_of, no_formula, own_weights, slow_layers
 from tfdp_layers.per_record.tables import Rows, merged
@@ -158,7 +158,7 @@ class Recorder:
             return self.whole(every)
         except UnknownUseError as error:
             if not allow_generic:
-                said, parts = no_formula(layer, str(error)), parts_adopted(layer)
+                said, parts = no_formula(layer, str(error), isinstance(error, RecordsMeetError)), parts_adopted(layer)
                 raise NotOfRecordsError(said, parts[0]) if parts else ValueError(said) from error
             slow_layers.add(layer)
             return self.whole(every)

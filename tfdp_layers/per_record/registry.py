@@ -184,8 +184,21 @@ slow_layers: WeakSet[Any] = WeakSet()
 """Layers whose gradients are written out for each record."""
 
 
-def no_formula(layer: keras.layers.Layer, why: str) -> str:
-    """The message for a layer whose per-record gradients are not known, and why its call does not show them."""
+def no_formula(layer: keras.layers.Layer, why: str, meet: bool = False) -> str:
+    """The message for a layer whose per-record gradients are not known, and why its call does not show them.
+
+    Args:
+        meet: whether records seem to meet in its call: then no formula is the fix.
+    """
+    if meet:
+        return (
+            f"Records may meet in layer {layer.name!r} ({type(layer).__name__}): {why}. So it is where a call"
+            " normalises, compares or adds up over axis 0, which is that of the batch: one record moves the"
+            " contributions of others then, and no bound holds. Keep every operation inside of a record, over axis=-1"
+            " say. If no records meet there, register its formula, @tfdp.per_record_formulas(TheLayer), allow the slow"
+            " way, one gradient for each record (allow_generic=True on the optimizer), or freeze the layer"
+            " (layer.trainable = False)."
+        )
     return (
         f"Layer {layer.name!r} ({type(layer).__name__}) owns trainable weights, and no formula gives their per-record"
         f" gradients, nor does its call show them: {why}. Register one, @tfdp.per_record_formulas(TheLayer); or allow"
