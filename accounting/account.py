@@ -81,11 +81,14 @@ class Account:
         return self.root._unpaid
 
     @property
+    def restored(self) -> int:
+        """The releases that weights came with, as optimizers say, whoever paid for them since; else 0."""
+        return max([self.root._owed, *(one.brought() for one in self.root._restored)])
+
+    @property
     def owed(self) -> int:
-        """The releases that weights came with, as optimizers say, where the ledger counts fewer; else 0."""
-        root = self.root
-        most = max([root._owed, *(one.brought() for one in root._restored)])
-        return most if most and most > root._ledger.updates else 0
+        """The releases that weights came with, where the ledger counts fewer; else 0."""
+        return most if (most := self.restored) > self.ledger.updates else 0
 
     def owe(self, releases: int, *, beside: bool = False) -> None:
         """Says how many releases weights hold, or hold `beside` those made here: if the ledger counts fewer, unpaid."""

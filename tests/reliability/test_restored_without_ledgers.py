@@ -220,6 +220,22 @@ def test_the_ledger_makes_copies_good_and_their_original(first, written, tmp_pat
         assert compiled(one).privacy_statement(1e-3).steps == 4
 
 
+@pytest.mark.parametrize("way", [one for one in WAYS if one != "as it is"])
+@pytest.mark.parametrize("first", ["the ledger", "the weights"])
+def test_copies_of_what_was_paid_for_before_anybody_looked_cost_that(first, way, written):
+    """Before, values were remembered only as long as nobody had paid: 0 was stated of copies that came behind it."""
+    model = made()
+    if first == "the ledger":
+        model.ledger.merge(written[1])
+    tf.train.Checkpoint(model=model).restore(written[0])
+    if first == "the weights":
+        model.ledger.merge(written[1])
+    other = WAYS[way](model)
+    assert other.privacy_statement(1e-3).steps == 4
+    other.fit(X, Y, batch_size=10, verbose=0)
+    assert other.privacy_statement(1e-3).steps == 6
+
+
 def test_what_a_model_made_itself_does_not_pay_for_its_copies_of_others(written):
     model, other = restored(written[0]), made()
     other.fit(X, Y, batch_size=10, epochs=3, verbose=0)

@@ -112,19 +112,19 @@ def remember_handed_out(model: Any, variables: Iterable[Any] | None = None) -> N
     run = model._privacy.run
     if run is None:
         remember_held(map(held_by, model.weights))
-        remember_unpaid(model._privacy.account, model.weights)
+        remember_restored(model._privacy.account, model.weights)
     if run is not None and run.counts:  # another thread may be here while the first step is made
         held = map(held_by, released_by(model) if variables is None else variables)
         # Weights that a callback put back, to find a rate say, are no more released than they were before.
         remember_passing(model._privacy.account, held, but=run.began_with)
 
 
-def remember_unpaid(account: Account, variables: Iterable[Any]) -> None:
-    """Remembers what weights hold that came without what they cost: who gets a copy here states nothing.
+def remember_restored(account: Account, variables: Iterable[Any]) -> None:
+    """Remembers what weights hold that came without what they cost: who gets a copy here states what was paid since.
 
     Those that were ever trained here have an account. A frozen backbone has none: others may have the same, and public.
     """
-    if account.unpaid and not is_loading():  # then they hold what a file replaces
+    if (account.unpaid or account.restored) and not is_loading():  # then they hold what a file replaces
         remember_owed(account, [one for one in map(held_by, variables) if account_of(one) is not None])
 
 

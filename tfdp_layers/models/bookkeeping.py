@@ -36,7 +36,7 @@ from tfdp_layers.models.accounts import (
     join_brought,
     join_copies,
     remember_beginning,
-    remember_unpaid,
+    remember_restored,
 )
 from tfdp_layers.models.earlier import note_of_ordinary
 from tfdp_layers.models.run import PrivacyState
@@ -102,7 +102,7 @@ class Bookkeeping(KerasMixin):
             if self._optimizer_variables():
                 account.watch(Restored(self.optimizer))
             join_accounts(account, self.weights, self.trainable_variables)
-            remember_unpaid(account, self.weights)
+            remember_restored(account, self.weights)
             leave_copies(map(held_by, self.weights))
             kept = list(map(held_by, self._optimizer_variables()))
             belong(kept, account)

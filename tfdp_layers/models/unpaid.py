@@ -8,7 +8,8 @@ from tfdp_layers.optimizers.release_limit import releases_of
 _ELSEWHERE = (
     "Checkpoints of tf.train.Checkpoint and OrbaxCheckpoint hold no ledger: give the model the one of the training that"
     " wrote them, model.ledger = tfdp.accounting.Ledger(its path), or model.ledger.merge(its ledger). Without one,"
-    " restore a file of model.save or model.save_weights into a new model."
+    " restore a file of model.save or model.save_weights into a new model. Where an ordinary optimizer wrote it, on"
+    " public data, restore it into the ordinary model, and make that private: tfdp.make_private(model)."
 )
 _LOADED = (
     "Weights were loaded into this model, and the ledger saved with them was not: it is missing, damaged, or of another"

@@ -147,7 +147,7 @@ class Restored:
 class Deferred:
     """What a checkpoint says of the private optimizer of a model that has none: TensorFlow keeps that for later.
 
-    As `Restored`, of which `compile` makes one, with the count in it. A checkpoint of an ordinary optimizer says 0.
+    As `Restored`, of which `compile` makes one, with the count in it: of an ordinary optimizer, too, which says 0 here.
     """
 
     made = 0
