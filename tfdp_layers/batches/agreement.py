@@ -87,7 +87,7 @@ class Agreement:
         self._asked = np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
         return self._asked
 
-    def verify(self, asked: np.ndarray) -> np.ndarray:
+    def verify(self, asked: np.ndarray) -> np.int64:
         """Reads these; returns int64 1 where this worker holds others than the table says, and they are not random."""
         if self._refused:
             return np.int64(1)
@@ -120,7 +120,7 @@ class Agreement:
         self._why = ValueError(_DIFFER.format(what=what))
         return True
 
-    def conclude(self, differing: np.ndarray) -> np.ndarray:
+    def conclude(self, differing: np.ndarray) -> np.bool_:
         """Whether all workers found the same, of how many did not, in this step and before; else `refusal` says so."""
         self._refused |= bool(differing)
         return np.bool_(not self._refused)
