@@ -10,6 +10,7 @@ import pytest
 
 import tfdp_layers as tfdp
 from helpers import grain_like
+from helpers.declared_words import said
 
 N, B = 300, 30
 RNG = np.random.default_rng(0)
@@ -164,16 +165,6 @@ class Weighted(Plain):
         return iter(self.start())
 
 
-def said(dataset, sampling, examples=N, batches=30):
-    """What is said while it is declared, and while some batches are read as training reads them."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        declared = tfdp.declare_sampling(dataset, sampling, examples=examples)
-        for _ in declared.dataset().take(batches):
-            pass
-    return [str(one.message) for one in caught]
-
-
 def stacked(items):
     return tuple(map(np.stack, zip(*items, strict=True)))
 
@@ -238,7 +229,7 @@ def test_what_is_seen_not_to_be_drawn_as_declared_brings_a_word(name):
     make, sampling, words = WRONG[name]
     dataset = make()
     examples = sampling.batch_size * len(dataset) if sampling.kind == "partition" else N
-    (found,) = said(dataset, sampling, examples)
+    (found,) = said(dataset, sampling, examples, 30)
     assert words in found
 
 
@@ -285,7 +276,7 @@ RIGHT = {
 def test_what_may_be_drawn_as_declared_brings_no_word(name):
     make, sampling = RIGHT[name]
     examples = 40 if name == "few records" else N
-    assert said(make(), sampling, examples) == []
+    assert said(make(), sampling, examples, 30) == []
 
 
 def test_records_that_cross_in_a_zip_of_grain_are_refused_when_they_are_declared():

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
+from helpers import declared_words
 from tfdp_layers.batches.replayed import Drawn, Reading, Rows, Runs
 
 N, B = 300, 30
@@ -103,12 +104,7 @@ def padded(start):
 
 
 def said(dataset, sampling, examples=N, batches=60):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        declared = tfdp.declare_sampling(dataset, sampling, examples=examples)
-        for _ in declared.dataset().take(batches):
-            pass
-    return [str(one.message) for one in caught]
+    return declared_words.said(dataset, sampling, examples, batches)
 
 
 WRONG = {

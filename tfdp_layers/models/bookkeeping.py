@@ -42,7 +42,7 @@ from tfdp_layers.models.earlier import note_of_ordinary
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.models.unpaid import refuse_unpaid
 from tfdp_layers.optimizers.base import PrivateOptimizer
-from tfdp_layers.optimizers.release_limit import Restored
+from tfdp_layers.optimizers.restored import Restored
 from tfdp_layers.proof.metrics import written_by_records
 from tfdp_layers.proof.models import is_seed
 from tfdp_layers.proof.reads import is_counter, same_as

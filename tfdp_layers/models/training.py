@@ -24,7 +24,7 @@ from tfdp_layers.models.predicting import Predicting
 from tfdp_layers.models.replicas import StepParts
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.optimizers.base import PrivateOptimizer
-from tfdp_layers.optimizers.release_limit import Deferred, Restored
+from tfdp_layers.optimizers.restored import Deferred, Restored
 from tfdp_layers.per_record.losses import refuse_weights_of_metrics
 from tfdp_layers.proof.replicas import follows_chief
 from tfdp_layers.sampling import Sampling

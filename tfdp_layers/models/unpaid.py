@@ -3,7 +3,7 @@
 from typing import Any
 
 from tfdp_layers.accounting.account import Account
-from tfdp_layers.optimizers.release_limit import releases_of
+from tfdp_layers.optimizers.restored import releases_of
 
 _ELSEWHERE = (
     "Checkpoints of tf.train.Checkpoint and OrbaxCheckpoint hold no ledger: give the model the one of the training that"

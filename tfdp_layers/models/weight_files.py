@@ -60,7 +60,7 @@ from tfdp_layers.models.kept import kept_of
 from tfdp_layers.models.quantizing import refuse_calibration
 from tfdp_layers.models.rebuilding import begin_lora_anew, described, rebuilt, refuse_lost_ties, restore_trained
 from tfdp_layers.models.whole_file import whole_file
-from tfdp_layers.optimizers.release_limit import accept_restored, releases_in
+from tfdp_layers.optimizers.restored import accept_restored, releases_in
 from tfdp_layers.structure import held_by
 
 _loading = threading.local()

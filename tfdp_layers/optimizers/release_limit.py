@@ -2,23 +2,13 @@
 
 import contextlib
 import threading
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
-import keras
-import numpy as np
 import tensorflow as tf
-
-from tfdp_layers.accounting.account import Account
-from tfdp_layers.accounting.digests import numbers_of
-from tfdp_layers.structure import held_by
 
 UNLIMITED = 2**62
 """A number out of reach."""
-
-_SCALES = "dynamic_scale"
-"""What an optimizer of Keras keeps that wraps another to scale losses: no private one does."""
 
 
 def number_in(variable: Any) -> int:
@@ -106,123 +96,3 @@ class ReleaseLimit:
         copied = ReleaseLimit()
         copied.paid, copied.made = self.paid, self.made
         return copied
-
-
-class Restored:
-    """What an optimizer counts that no ledger of this process paid for: a checkpoint brought it, with the weights.
-
-    A plain object, which an account holds for longer than a model holds its optimizer. Two are equal that ask the same.
-    """
-
-    def __init__(self, optimizer: Any) -> None:
-        self._optimizer, self._limit = weakref.ref(optimizer), optimizer._limit
-        self._releases = held_by(optimizer.releases)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Restored) and other._limit is self._limit
-
-    def __hash__(self) -> int:
-        return id(self._limit)
-
-    @property
-    def gone(self) -> bool:
-        """Whether nobody holds the optimizer any more."""
-        return self._optimizer() is None
-
-    def brought(self) -> int:
-        """All that it counts, where that is more than was paid for here: whose that are is not known. Else 0."""
-        counted = _count(self._releases)
-        return counted if counted > self._limit.paid else 0
-
-    @property
-    def made(self) -> int:
-        """How many releases it made here, or was about to: ledgers count them."""
-        return self._limit.made
-
-    def accept(self) -> None:
-        """Says that the weights hold nothing unpaid of what it counts now."""
-        self._limit.paid = max(self._limit.paid, _count(self._releases))
-
-
-class Deferred:
-    """What a checkpoint says of the private optimizer of a model that has none: TensorFlow keeps that for later.
-
-    As `Restored`, of which `compile` makes one, with the count in it: of an ordinary optimizer, too, which says 0 here.
-    """
-
-    made = 0
-
-    def __init__(self, model: Any) -> None:
-        self._model = weakref.ref(model)
-        self._kept = getattr(model, "_self_unconditional_deferred_dependencies", {})
-        self._read: dict[int, int] = {}  # by which restore it came
-        self._accepted = -1
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Deferred) and other._kept is self._kept
-
-    def __hash__(self) -> int:
-        return id(self._kept)
-
-    @property
-    def gone(self) -> bool:
-        """Whether nobody holds the model any more."""
-        return self._model() is None
-
-    def brought(self) -> int:
-        """The releases that the newest checkpoint counts, which no optimizer took over; 1 where it cannot be read."""
-        waiting = self._kept.get("optimizer")
-        if not waiting:
-            return 0
-        newest = max(waiting, key=_moment)
-        if (moment := _moment(newest)) <= self._accepted:
-            return 0
-        if moment not in self._read:
-            self._read[moment] = _releases_waiting(newest)
-        return self._read[moment]
-
-    def accept(self) -> None:
-        """As `Restored.accept`."""
-        self._accepted = max(map(_moment, self._kept.get("optimizer") or ()), default=self._accepted)
-
-
-def _moment(waiting: Any) -> int:
-    return int(waiting.checkpoint.restore_uid)
-
-
-def _releases_waiting(waiting: Any) -> int:
-    """How many releases the optimizer counts whose place in a checkpoint this is; 0 of one that is not private."""
-    nodes = waiting.checkpoint.object_graph_proto.nodes
-    parts = {one.local_name: one.node_id for one in nodes[waiting.proto_id].children}
-    if "inner_optimizer" not in parts or _SCALES in parts:
-        return 0
-    with contextlib.suppress(Exception):  # the files may be gone: then nobody knows how many
-        found = tf.train.load_checkpoint(waiting.checkpoint.save_path_string)
-        (key,) = (one.checkpoint_key for one in nodes[parts["_iterations"]].attributes)
-        return int(np.max(found.get_tensor(key)))
-    return 1
-
-
-def releases_of(optimizer: Any) -> int:
-    """How many releases a private optimizer counts: its own, and those of a checkpoint."""
-    return _count(held_by(optimizer.releases))
-
-
-def releases_in(tree: dict[str, Any]) -> int:
-    """How many releases a private optimizer counts of which this is Keras' tree of state; 0 of an ordinary one, alone.
-
-    It wraps another, and each of the two counts its steps. So does Keras' for the scaling of losses: 0 of that, too.
-    """
-    found = keras.tree.flatten_with_path(tree)
-    counts = [_count(value) for path, value in found if path[-1] == "iteration"]
-    return max(counts) if len(counts) > 1 and not any(path[-1] == _SCALES for path, _ in found) else 0
-
-
-def accept_restored(account: Account) -> None:
-    """Says that the weights of an account hold nothing unpaid of what any optimizer counts that they ever had."""
-    for one in account.root._restored:
-        one.accept()
-
-
-def _count(variable: Any) -> int:
-    return int(np.max(numbers_of(variable)))

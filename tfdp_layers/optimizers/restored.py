@@ -1,0 +1,134 @@
+"""What optimizers, and checkpoints that wait for one, say that weights cost before they came here."""
+
+import contextlib
+import weakref
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+
+from tfdp_layers.accounting.account import Account
+from tfdp_layers.accounting.digests import numbers_of
+from tfdp_layers.structure import held_by
+
+__all__ = ["Deferred", "Restored", "accept_restored", "releases_in", "releases_of"]
+
+_SCALES = "dynamic_scale"
+"""What an optimizer of Keras keeps that wraps another to scale losses: no private one does."""
+
+
+class _Brought:
+    """A number of releases that came with weights. Two are equal that ask the same."""
+
+    def __init__(self, holder: Any, asked: Any) -> None:
+        self._holder, self._asked = weakref.ref(holder), asked
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Brought) and other._asked is self._asked
+
+    def __hash__(self) -> int:
+        return id(self._asked)
+
+    @property
+    def gone(self) -> bool:
+        """Whether nobody holds any more what could bring others."""
+        return self._holder() is None
+
+
+class Restored(_Brought):
+    """What an optimizer counts that no ledger of this process paid for: a checkpoint brought it, with the weights.
+
+    A plain object, which an account holds for longer than a model holds its optimizer.
+    """
+
+    def __init__(self, optimizer: Any) -> None:
+        super().__init__(optimizer, optimizer._limit)
+        self._limit, self._releases = optimizer._limit, held_by(optimizer.releases)
+
+    def brought(self) -> int:
+        """All that it counts, where that is more than was paid for here: whose that are is not known. Else 0."""
+        counted = _count(self._releases)
+        return counted if counted > self._limit.paid else 0
+
+    @property
+    def made(self) -> int:
+        """How many releases it made here, or was about to: ledgers count them."""
+        return self._limit.made
+
+    def accept(self) -> None:
+        """Says that the weights hold nothing unpaid of what it counts now."""
+        self._limit.paid = max(self._limit.paid, _count(self._releases))
+
+
+class Deferred(_Brought):
+    """What a checkpoint says of the private optimizer of a model that has none: TensorFlow keeps that for later.
+
+    As `Restored`, of which `compile` makes one, with the count in it: of an ordinary optimizer, too, which says 0 here.
+    """
+
+    made = 0
+
+    def __init__(self, model: Any) -> None:
+        self._kept = getattr(model, "_self_unconditional_deferred_dependencies", {})
+        super().__init__(model, self._kept)
+        self._read: dict[int, int] = {}  # by which restore it came
+        self._accepted = -1
+
+    def brought(self) -> int:
+        """The releases that the newest checkpoint counts, which no optimizer took over; 1 where it cannot be read."""
+        waiting = self._kept.get("optimizer")
+        if not waiting:
+            return 0
+        newest = max(waiting, key=_moment)
+        if (moment := _moment(newest)) <= self._accepted:
+            return 0
+        if moment not in self._read:
+            self._read[moment] = _releases_waiting(newest)
+        return self._read[moment]
+
+    def accept(self) -> None:
+        """As `Restored.accept`."""
+        self._accepted = max(map(_moment, self._kept.get("optimizer") or ()), default=self._accepted)
+
+
+def _moment(waiting: Any) -> int:
+    return int(waiting.checkpoint.restore_uid)
+
+
+def _releases_waiting(waiting: Any) -> int:
+    """How many releases the optimizer counts whose place in a checkpoint this is; 0 of one that is not private."""
+    nodes = waiting.checkpoint.object_graph_proto.nodes
+    parts = {one.local_name: one.node_id for one in nodes[waiting.proto_id].children}
+    if "inner_optimizer" not in parts or _SCALES in parts:
+        return 0
+    with contextlib.suppress(Exception):  # the files may be gone: then nobody knows how many
+        found = tf.train.load_checkpoint(waiting.checkpoint.save_path_string)
+        (key,) = (one.checkpoint_key for one in nodes[parts["_iterations"]].attributes)
+        return int(np.max(found.get_tensor(key)))
+    return 1
+
+
+def releases_of(optimizer: Any) -> int:
+    """How many releases a private optimizer counts: its own, and those of a checkpoint."""
+    return _count(held_by(optimizer.releases))
+
+
+def releases_in(tree: dict[str, Any]) -> int:
+    """How many releases a private optimizer counts of which this is Keras' tree of state; 0 of an ordinary one, alone.
+
+    It wraps another, and each of the two counts its steps. So does Keras' for the scaling of losses: 0 of that, too.
+    """
+    found = keras.tree.flatten_with_path(tree)
+    counts = [_count(value) for path, value in found if path[-1] == "iteration"]
+    return max(counts) if len(counts) > 1 and not any(path[-1] == _SCALES for path, _ in found) else 0
+
+
+def accept_restored(account: Account) -> None:
+    """Says that the weights of an account hold nothing unpaid of what any optimizer counts that they ever had."""
+    for one in account.root._restored:
+        one.accept()
+
+
+def _count(variable: Any) -> int:
+    return int(np.max(numbers_of(variable)))
