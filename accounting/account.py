@@ -72,8 +72,7 @@ class Account:
 
     @unpaid.setter
     def unpaid(self, value: bool) -> None:
-        root = self.root
-        root._unpaid, root._owed = value, root._owed if value else 0
+        self.root._unpaid = value
 
     @property
     def flagged(self) -> bool:

@@ -100,7 +100,7 @@ class Bookkeeping(KerasMixin):
         state, account = self._privacy, self._privacy.account
         with unchanged():
             if self._optimizer_variables():
-                account.watch(Restored(self.optimizer))
+                account.watch(Restored(self, self.optimizer))
             join_accounts(account, self.weights, self.trainable_variables)
             remember_restored(account, self.weights)
             leave_copies(map(held_by, self.weights))

@@ -147,7 +147,7 @@ class PrivateTraining(Predicting, Looking, Opening):
         begin_from(self, warn_of_earlier(self._flatten_layers(include_self=False)))
         # Loss scaling decides on un-noised sums whether to step.
         super().compile(**(arguments | {"optimizer": optimizer, "auto_scale_loss": False}))
-        self._privacy.account.watch(Restored(optimizer))
+        self._privacy.account.watch(Restored(self, optimizer))
         self._privacy.compiled(arguments.get("loss"), arguments.get("loss_weights"))
 
     def compile_from_config(self, config: dict[str, Any]) -> None:

@@ -127,8 +127,8 @@ class WeightFiles(Bookkeeping):
         if not (public and os.path.isdir(filepath)):  # Orbax writes folders
             refuse_no_plain_file(filepath, _SAVED)
         self._privacy.decided("loaded weights")
-        held, was = [*self.variables, *self._optimizer_variables()], self._privacy.account.flagged
-        before = [variable.numpy() for variable in held]
+        account, held = self._privacy.account, [*self.variables, *self._optimizer_variables()]
+        before, was, owed = [variable.numpy() for variable in held], account.flagged, account.owed
         changed = changed_values(self._left_by_fits()) if public else set()
         self._privacy.asked = False
         try:
@@ -140,6 +140,8 @@ class WeightFiles(Bookkeeping):
                     raise ValueError(_UNPAID)  # Keras reads files of other formats past `load_own_variables`
                 if refused and not was:
                     self._refuse_unpaid_weights()  # with skip_mismatch Keras warns only
+            if not any((*args, *kwargs.values())):  # with options some weights may be those before
+                accept_restored(account, self)
             remember_now()  # what was loaded has its numbers
             if public:
                 now = zip(held, before, strict=True)
@@ -149,7 +151,8 @@ class WeightFiles(Bookkeeping):
         except BaseException:
             for variable, value in zip(held, before, strict=True):
                 variable.assign(value)
-            self._privacy.unpaid = was
+            account.unpaid = was
+            account.owe(owed)
             raise
 
     def get_weights(self) -> list[Any]:
@@ -195,9 +198,9 @@ class WeightFiles(Bookkeeping):
         """As in Keras, and for OrbaxCheckpoint: unless trainings of this process made it, its releases are owed."""
         self._privacy.decided("set the weights")
         known = list(map(is_copy, keras.tree.flatten(state_tree.get("trainable_variables", {}))))
-        super().set_state_tree(state_tree)
         if False in known or True not in known:  # Keras leaves the count out where the optimizer has another name
             self._privacy.account.owe(releases_in(state_tree.get("optimizer_variables", {})))
+        super().set_state_tree(state_tree)  # where it raises, some weights are set
 
     def quantize(self, *args: Any, public: bool = False, **kwargs: Any) -> None:
         """As in Keras. What the new weights are computed from was paid for, so they are too.
@@ -278,8 +281,6 @@ class WeightFiles(Bookkeeping):
                 if not note.startswith(CONSTANTS):  # asked again, so that it ends where they are declared public
                     self._privacy.remark(note)
         self._privacy.unpaid = False
-        if read.alone:  # all weights are others
-            accept_restored(self._privacy.account)
 
     def _share_cost(self, read: "_Read", cost: Ledger) -> None:
         """Lets weights that are being loaded say what they cost, wherever they go from here: frozen ones, too."""

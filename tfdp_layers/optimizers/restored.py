@@ -19,10 +19,10 @@ _SCALES = "dynamic_scale"
 
 
 class _Brought:
-    """A number of releases that came with weights. Two are equal that ask the same."""
+    """A number of releases that came with weights of a model. Two are equal that ask the same."""
 
-    def __init__(self, holder: Any, asked: Any) -> None:
-        self._holder, self._asked = weakref.ref(holder), asked
+    def __init__(self, model: Any, holder: Any, asked: Any) -> None:
+        self._model, self._holder, self._asked = weakref.ref(model), weakref.ref(holder), asked
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Brought) and other._asked is self._asked
@@ -35,6 +35,10 @@ class _Brought:
         """Whether nobody holds any more what could bring others."""
         return self._holder() is None
 
+    def concerns_others(self, model: Any) -> bool:
+        """Whether the weights are those of another model than this one, which somebody holds."""
+        return self._model() not in (None, model)
+
 
 class Restored(_Brought):
     """What an optimizer counts that no ledger of this process paid for: a checkpoint brought it, with the weights.
@@ -42,8 +46,8 @@ class Restored(_Brought):
     A plain object, which an account holds for longer than a model holds its optimizer.
     """
 
-    def __init__(self, optimizer: Any) -> None:
-        super().__init__(optimizer, optimizer._limit)
+    def __init__(self, model: Any, optimizer: Any) -> None:
+        super().__init__(model, optimizer, optimizer._limit)
         self._limit, self._releases = optimizer._limit, held_by(optimizer.releases)
 
     def brought(self) -> int:
@@ -71,21 +75,20 @@ class Deferred(_Brought):
 
     def __init__(self, model: Any) -> None:
         self._kept = getattr(model, "_self_unconditional_deferred_dependencies", {})
-        super().__init__(model, self._kept)
+        super().__init__(model, model, self._kept)
         self._read: dict[int, int] = {}  # by which restore it came
         self._accepted = -1
 
     def brought(self) -> int:
-        """The releases that the newest checkpoint counts, which no optimizer took over; 1 where it cannot be read."""
-        waiting = self._kept.get("optimizer")
-        if not waiting:
-            return 0
-        newest = max(waiting, key=_moment)
-        if (moment := _moment(newest)) <= self._accepted:
-            return 0
-        if moment not in self._read:
-            self._read[moment] = _releases_waiting(newest)
-        return self._read[moment]
+        """The most releases that a checkpoint counts which no optimizer took over; 1 where it cannot be read.
+
+        Not those of the newest: it may be one of a part of the weights, beside which an older one's are still there.
+        """
+        new = [one for one in self._kept.get("optimizer") or () if _moment(one) > self._accepted]
+        for one in new:
+            if (moment := _moment(one)) not in self._read:
+                self._read[moment] = _releases_waiting(one)
+        return max((self._read[_moment(one)] for one in new), default=0)
 
     def accept(self) -> None:
         """As `Restored.accept`."""
@@ -124,10 +127,17 @@ def releases_in(tree: dict[str, Any]) -> int:
     return max(counts) if len(counts) > 1 and not any(path[-1] == _SCALES for path, _ in found) else 0
 
 
-def accept_restored(account: Account) -> None:
-    """Says that the weights of an account hold nothing unpaid of what any optimizer counts that they ever had."""
-    for one in account.root._restored:
-        one.accept()
+def accept_restored(account: Account, model: Any) -> None:
+    """Says that all weights of this model were replaced, and paid for: nothing is owed of what any optimizer counted.
+
+    But where another model is in the account: of that one only what both share was replaced.
+    """
+    root = account.root
+    others = [one for one in root._restored if one.concerns_others(model)]
+    root._owed = root._owed if others else 0
+    for one in root._restored:
+        if one not in others:
+            one.accept()
 
 
 def _count(variable: Any) -> int:
