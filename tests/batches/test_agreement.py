@@ -122,7 +122,7 @@ def of_three_workers():
 )
 def test_who_stands_elsewhere_on_one_worker_is_not_summed_twice(workers, seed):
     read, refusals = trained(workers(), seed)
-    assert any("this one holds another record at index" in one for one in refusals)
+    assert any("this worker holds another record at index" in one for one in refusals)
     assert all("sort files by their names" in one for one in refusals)
     if workers is not exchanged_texts:
         assert max(most_in_a_step(read, row) for row in X[P : P + 2]) <= 1
@@ -220,7 +220,7 @@ def test_files_may_lie_in_another_folder_on_each_machine(kind):
         return found
 
     assert trained(of(False))[1] == []
-    assert any("this one holds another record at index" in one for one in trained(of(True))[1])
+    assert any("this worker holds another record at index" in one for one in trained(of(True))[1])
 
 
 @pytest.mark.parametrize("depths", [(0, 1), (1, 0)])

@@ -295,6 +295,10 @@ def test_advice_for_values_that_float32_cannot_hold_works():
     beyond = np.where(np.arange(3) == 0, 1e300, X.astype("float64"))
     with pytest.raises(ValueError, match=r"y holds values beyond 3\.4e38 \(infinite in float32\), which are no labels"):
         check_finite("y", beyond[:, 0])
-    for x in (np.clip(beyond, -1e6, 1e6), np.nan_to_num(np.where(beyond > 1e6, np.inf, X).astype("float32"))):
+    holes = np.where(beyond > 1e6, np.inf, X).astype("float32")
+    with pytest.raises(ValueError, match=r"numpy\.nan_to_num\(x\.astype\('float32'\), posinf=0\.0, neginf=0\.0\)"):
+        check_finite("x", holes)
+    for x in (np.clip(beyond, -1e6, 1e6), np.nan_to_num(holes, posinf=0.0, neginf=0.0)):
         check_finite("x", x)
+        assert np.abs(x).max() <= 1e6  # the largest of float32, which nan_to_num puts for inf, would still tell nothing
     check_finite("x", np.array([[3.4028235e38], [3.40282346639e38]]))  # the largest of float32, as programs print it

@@ -33,7 +33,7 @@ _DIFFER = (
 
 _UNREAD = (
     "This worker cannot read {which} once more, to compare it with what another worker read there:"
-    " {error}. Until it is compared it may be another record than there, and be summed twice in a step: that step"
+    " {error}. Until it is compared it may be another record here than there, and one may be summed twice: that step"
     " released nothing. Look at what the error says of the source on this machine, and call fit again."
 )
 
@@ -116,7 +116,7 @@ class Agreement:
         differing = asked[(known != marks.digests) & (known > 0) & (marks.digests > 0)]
         if not len(differing) or self._store.held.vary(differing, self._store.marks):
             return False
-        what = f"this one holds another record at index {int(differing[0])} than the one that read it first"
+        what = f"this worker holds another record at index {int(differing[0])} than the worker that read it first"
         self._why = ValueError(_DIFFER.format(what=what))
         return True
 
@@ -129,7 +129,7 @@ class Agreement:
         """Why a step released nothing; None where it is not for the records."""
         if not self._refused:
             return None
-        what = f"another one differs at an index among {_listed(self._asked)}, or cannot read it"
+        what = f"another worker holds another record at one of the indices {_listed(self._asked)}, or cannot read it"
         return self._why or ValueError(_DIFFER.format(what=what))
 
 

@@ -65,7 +65,8 @@ class Held:
 
     Records that differ from one read to the next are random: then the items are compared that a transform makes them
     of, and of a source that is random by itself nothing is. Items that are mere numbers tell of no record: which one a
-    transform reads by them is not known, and `remark` says so. Of the key nothing leaves this object and its copies.
+    transform reads by them is not known, and `remark` says so. The key leaves this object
+    and its copies for other workers alone, through the collective.
 
     Args:
         records: how many there are.

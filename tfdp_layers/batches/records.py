@@ -115,8 +115,9 @@ def check_finite(name: str, leaves: Any) -> None:
             )
         raise ValueError(
             f"{path} holds NaN or infinite values: such a record contributes nothing, and hides mistakes. Put a"
-            f" constant in their place, numpy.nan_to_num({path}.astype('float32')) say, beside a column that says"
-            " where; a mean of the column is a number of the private records (docs/recipe_tabular.md)."
+            f" constant in their place, numpy.nan_to_num({path}.astype('float32'), posinf=0.0, neginf=0.0) say, beside"
+            " a column that says where; a mean of the column is a number of the private records"
+            " (docs/recipe_tabular.md)."
         )
 
 

@@ -312,14 +312,14 @@ def warn_of_lost_count(callbacks: Any, ledger: Ledger) -> None:
     if isinstance(found, _WITHOUT_LEDGER):
         warn(
             f"{type(found).__name__} writes weights without a ledger, and this ledger is in memory: in another process"
-            " nobody knows what they cost, and a model restored from them states nothing. Keep the count in a file,"
-            " model.ledger = tfdp.accounting.Ledger('ledger.json'), and give it to that model; or write with"
-            " keras.callbacks.ModelCheckpoint, whose files hold it.",
+            " nobody knows what they cost, and statements, files and fit of a model restored from them are refused."
+            " Keep the count in a file, model.ledger = tfdp.accounting.Ledger('ledger.json'), and give it to that"
+            " model; or write with keras.callbacks.ModelCheckpoint, whose files hold it.",
         )
     else:
         warn(
-            f"{type(found).__name__} writes checkpoints, and the ledger is in memory: after a crash the steps since the"
-            " checkpoint that you go on from are counted nowhere, though other files may hold what they released. Keep"
+            f"{type(found).__name__} writes weights, and the ledger is in memory: after a crash the steps since the"
+            " file that you go on from are counted nowhere, though other files may hold what they released. Keep"
             " the count in a file: model.ledger = tfdp.accounting.Ledger('ledger.json').",
         )
 

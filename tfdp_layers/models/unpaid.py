@@ -18,8 +18,8 @@ _LOADED = (
     f" {_ELSEWHERE}"
 )
 _RESTORED = (
-    "The optimizer counts {releases} releases and the ledger {counted}: weights, or those that they are copies of, were"
-    f" restored without what they cost, and to compile anew does not change that. {_ELSEWHERE}"
+    "The optimizer counts {releases} releases and the ledger {counted}: these weights, or the ones they were copied"
+    f" from, were restored without what they cost; compiling anew does not change that. {_ELSEWHERE}"
 )
 
 
