@@ -282,7 +282,10 @@ def test_what_keras_brings_to_the_rank_of_an_input_is_let_in():
             np.where(np.arange(3) == 0, 1e300, X.astype("float64")),
             r"x holds values beyond 3\.4e38, .*numpy\.clip\(x, -1e6, 1e6\) say",
         ),
-        (np.where(np.arange(3) == 0, np.nan, X), r"Put a constant .* numpy\.nan_to_num\(x\.astype\('float32'\)\) say"),
+        (
+            np.where(np.arange(3) == 0, np.nan, X),
+            r"Put a constant .* numpy\.nan_to_num\(x\.astype\('float32'\), posinf=0\.0, neginf=0\.0\) say",
+        ),
         (np.where(np.arange(3) == 0, np.inf, X), "x holds NaN or infinite values: "),
     ],
 )
