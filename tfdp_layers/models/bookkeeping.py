@@ -40,7 +40,7 @@ from tfdp_layers.models.accounts import (
 )
 from tfdp_layers.models.earlier import note_of_ordinary
 from tfdp_layers.models.run import PrivacyState
-from tfdp_layers.models.unpaid import refuse_unpaid
+from tfdp_layers.models.unpaid import refuse_unpaid, watch_others, watch_parts
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.optimizers.restored import Restored
 from tfdp_layers.proof.metrics import written_by_records
@@ -101,6 +101,7 @@ class Bookkeeping(KerasMixin):
         with unchanged():
             if self._optimizer_variables():
                 account.watch(Restored(self, self.optimizer))
+            watch_parts(account, self)
             join_accounts(account, self.weights, self.trainable_variables)
             remember_restored(account, self.weights)
             leave_copies(map(held_by, self.weights))
@@ -297,8 +298,11 @@ class Bookkeeping(KerasMixin):
         change = None if CHANGED_ELSEWHERE in noted else self._change()
         if change is not None:
             self._privacy.remark(change)
-        changed = bool(noted) or change is not None
-        self._privacy.as_left = not changed and are_watched(map(held_by, self._trained_by_fits()))
+        self._privacy.as_left = not noted and self._is_as_left()
+
+    def _is_as_left(self) -> bool:
+        """Whether all weights hold, between two trainings, what a training or a file left in them."""
+        return self._change() is None and are_watched(map(held_by, self._trained_by_fits()))
 
     def _refuse_unpaid_weights(self) -> None:
         """Raises ValueError where weights, or the optimizer, were restored without the ledger.
@@ -312,6 +316,8 @@ class Bookkeeping(KerasMixin):
                 " weights cost would be stated too small. Nothing is stated or saved. Call fit again, and please report"
                 " how this one was started."
             )
+        if not (self._is_as_left() if run is None else run.made or self._privacy.as_left):
+            watch_others(self._privacy.account, self)
         refuse_unpaid(self._privacy.account, self.optimizer if self._optimizer_variables() else None)
 
     def audit(self, x: Any, y: Any, canaries: Canaries | int = 500, **options: Any) -> Any:

@@ -1,9 +1,14 @@
 """Weights that came without what they cost: nothing is stated of them, saved, or trained on."""
 
+import contextlib
 from typing import Any
 
+import keras
+
 from tfdp_layers.accounting.account import Account
-from tfdp_layers.optimizers.restored import releases_of
+from tfdp_layers.certificates.ordinary import instances_of
+from tfdp_layers.optimizers.restored import Deferred, releases_of
+from tfdp_layers.proof.reads import same_as
 
 _ELSEWHERE = (
     "Checkpoints of tf.train.Checkpoint and OrbaxCheckpoint hold no ledger: give the model the one of the training that"
@@ -40,3 +45,35 @@ def refuse_unpaid(account: Account, optimizer: Any) -> None:
             _RESTORED.format(releases=made, counted=counted)
             + " Or another model was trained with this optimizer: give each model an optimizer of its own."
         )
+
+
+def watch_origin(account: Account, model: Any, origin: Any) -> None:
+    """Asks from here on what checkpoints brought through another model, an ordinary one, with weights of this one."""
+    if isinstance(origin, keras.Model) and not hasattr(origin, "_privacy"):
+        account.watch(Deferred(model, origin))
+
+
+def watch_parts(account: Account, model: Any) -> None:
+    """As `watch_origin`, of the ordinary models that are parts of this one."""
+    for one in model._flatten_layers(include_self=False):
+        watch_origin(account, model, one)
+
+
+def watch_others(account: Account, model: Any) -> None:
+    """As `watch_origin`, of all that are alive: any model that holds a layer may be restored, and its weights too."""
+    held = same_as(model.weights)
+    for one in instances_of(keras.Model):
+        with contextlib.suppress(Exception):  # one that is being made has no weights yet
+            if any(map(held, one.weights)):
+                watch_origin(account, model, one)
+
+
+def refuse_unpaid_ordinary(model: Any) -> None:
+    """Raises ValueError where an ordinary model was restored from a checkpoint of a private training.
+
+    Copies of its weights would say nothing of that.
+    """
+    ordinary = [one for one in model._flatten_layers() if isinstance(one, keras.Model) and not hasattr(one, "_privacy")]
+    for one in ordinary:
+        if releases := Deferred(one).brought():
+            raise ValueError(_RESTORED.format(releases=releases, counted="of an ordinary model none"))
