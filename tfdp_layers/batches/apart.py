@@ -69,10 +69,11 @@ def sliced_within(dataset: Any) -> bool:
     return alike and any(made == "TensorSliceDataset" and one is None for made, one in operations(dataset))
 
 
-def have_rows(dataset: Any) -> bool:
-    """Whether all components of its elements have an axis 0."""
+def have_rows(dataset: Any, numbers: Sequence[bool] = ()) -> bool:
+    """Whether all components of its elements have an axis 0, and there is one, but for those that are plain numbers."""
     specs = tf.nest.flatten(dataset.element_spec)
-    return all(isinstance(one, tf.TensorSpec) and bool(one.shape.rank) for one in specs)
+    rows = [one for one, plain in zip(specs, numbers or [False] * len(specs), strict=True) if not plain]
+    return bool(rows) and all(isinstance(one, tf.TensorSpec) and bool(one.shape.rank) for one in rows)
 
 
 def is_batched(dataset: Any) -> bool:

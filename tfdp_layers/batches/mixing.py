@@ -20,7 +20,7 @@ from tfdp_layers.batches.apart import (
     wholes,
 )
 from tfdp_layers.batches.effects import keeps_elsewhere, keeps_records, keeps_within
-from tfdp_layers.batches.fixed import followed, is_written, looked_at, records_of
+from tfdp_layers.batches.fixed import beside_numbers, followed, report_of
 from tfdp_layers.batches.inner import made_within
 from tfdp_layers.batches.made import Made
 from tfdp_layers.batches.padding import pads_to_longest
@@ -33,8 +33,6 @@ from tfdp_layers.proof.report import Report
 
 __all__ = ["Meeting", "meetings", "refuse_mixing", "warn_of_mixing"]
 
-_SHAPED = ("Reshape", "Slice", "StridedSlice", "BroadcastTo")
-"""Operations that are told the number of records, perhaps as a plain number."""
 _BATCHING, _MAPPING = ("BatchDataset", "BatchDatasetV2"), ("MapDataset", "ParallelMapDataset", "ParallelMapDatasetV2")
 _FIX = (
     " Make each record of its own item alone: put the function into dataset.map before .batch (a filter, too), or into"
@@ -47,6 +45,7 @@ _BEFORE = (
     " Put the function into dataset.map before .batch, where it sees one record alone: tf.io.parse_single_example in"
     " place of tf.io.parse_example, say. In a shape or a slice of a batch write -1 for the number of records."
 )
+_MADE = " Let a function on single records, dataset.map before .batch, make each of its own item (docs/data.md)."
 _WHOSE = (
     " Say whose each record is, tfdp.records(..., unit_ids=...), or let the windows move by at least their size. Of one"
     " long series of one person nothing hides the person. Where the series is public, nothing is lost."
@@ -122,10 +121,15 @@ def refuse_mixing(dataset: tf.data.Dataset, whose: bool = False) -> None:
 
 
 def warn_of_mixing(dataset: tf.data.Dataset) -> None:
-    """Warns where the batches of a pipeline that draws by itself are made so that records meet; the draw is its own."""
+    """Warns where records meet, or may meet, in the batches of a pipeline that draws by itself; the draw is its own.
+
+    Silent are functions whose rows are proved to be each of one record, and those that make a batch of a number or of a
+    name: what they take is no batch. What is certain is said first, then what is about more than one function.
+    """
     told = (*_OF_A_PERSON, _LENGTH, _ZIPPED)
-    found = next((one for one in meetings(dataset, batched=True) if one.certain or one.fix in told), None)
-    if found is not None:
+    doubts = [one for one in meetings(dataset, batched=True) if one.fix != _MADE]
+    if doubts:
+        found = min(doubts, key=lambda one: (not one.certain, one.fix not in told))
         warn(
             _of_one_person(found)
             or f"Records may meet in this pipeline: {found.reason}. Where that is more than the draw that you declare,"
@@ -307,11 +311,15 @@ def _of_function(source: Any, wrapped: Any, outputs: Any = None, certain: bool =
         outputs: gives the tensors of a graph whose rows are meant, its outputs if left out.
         certain: whether its elements are batches for certain.
     """
-    if not have_rows(source):
-        yield Meeting(False, f"elements of {source.element_spec} are no batches of records", _BEFORE)
+    specs = tf.nest.flatten(source.element_spec)
+    if not have_rows(source, beside_numbers(source)):
+        alone = all(isinstance(one, tf.TensorSpec) and one.shape.rank == 0 for one in specs)
+        text = f"elements of {source.element_spec} are no batches of records"
+        odd = f"a function on batches is not followed ({text}: ragged or sparse tensors, or numbers beside rows)"
+        yield Meeting(False, text if alone else odd, _MADE if alone else _BEFORE)
         return
     try:
-        report, sure = _report_of(source, wrapped, outputs or (lambda graph: graph.outputs))
+        report, sure = report_of(source, wrapped, outputs or (lambda graph: graph.outputs))
     except Exception as error:  # of a graph that TensorFlow cannot copy, say
         yield Meeting(False, f"a function on batches was not followed ({type(error).__name__})", _BEFORE)
         return
@@ -328,23 +336,3 @@ def _of_report(report: Report, certain: bool) -> Iterator[Meeting]:
         unsure = "is not understood" if report.status != "mixed" else "may make a row out of several records"
         what = "makes a row out of several records" if sure else unsure
         yield Meeting(sure, f"a function on batches {what}: {report.reason}{where}", _BEFORE)
-
-
-def _report_of(source: Any, wrapped: Any, outputs: Any) -> tuple[Any, bool]:
-    """What is proved of a function's rows, and whether mixing in it is certain; see `looked_at`."""
-    records = records_of(source.element_spec)
-    if records is not None:
-        return looked_at(wrapped, source.element_spec, records, outputs)
-    graph = wrapped.function.graph
-    report = followed(graph, outputs)
-    size = _batch_size(source)
-    return report, size is None or report.type not in _SHAPED or not is_written(graph, size)
-
-
-def _batch_size(dataset: Any) -> int | None:
-    """The number of records in the batches of a data set, where the last `.batch` says one."""
-    if type(dataset).__name__ in ("_BatchDataset", "_ParallelBatchDataset"):
-        size = tf.get_static_value(dataset._batch_size)
-        return None if size is None else int(size)
-    inputs = list(dataset._inputs())
-    return _batch_size(inputs[0]) if len(inputs) == 1 else None

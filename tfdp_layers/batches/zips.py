@@ -18,7 +18,7 @@ from tfdp_layers.proof.called import graph_named
 from tfdp_layers.proof.outside import called_by
 from tfdp_layers.proof.values import UnknownError
 
-__all__ = ["crossing", "out_of_step"]
+__all__ = ["crossing", "holds_records", "out_of_step"]
 
 _IN_PLACE = ("Map", "Prefetch", "Cache", "Options", "Restructured", "Zip", "Assert")
 """In the names of data sets that give what they make of an element at its place."""
@@ -81,7 +81,7 @@ def out_of_step(branches: list[Any], loose: bool = False) -> str:
         branches: of a zip, data sets of tf.data, or operations in a function that make such.
         loose: whether the pipeline's options let parallel steps give elements in any order.
     """
-    found = [dict(_loosened(one, loose)) for one in branches if _holds_records(one)]
+    found = [dict(_loosened(one, loose)) for one in branches if holds_records(one)]
     if all(isinstance(one, tf.data.Dataset) for one in branches) and are_displaced(branches):
         return ".skip or .shard in one of them alone, so that what is at one place stands in two pairs"
     for one, other in itertools.permutations(found, 2):
@@ -141,7 +141,7 @@ def _grows(step: Any, what: str) -> str:
     return ""
 
 
-def _holds_records(branch: Any) -> bool:
+def holds_records(branch: Any) -> bool:
     """Whether a branch may hold records: a count does not, and neither do random numbers, or one thing repeated."""
     made = [*steps(branch)]
     names = {kind(one) for one in made if not below(one)}
