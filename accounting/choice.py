@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from tfdp_layers.accounting.ledger import Ledger
-from tfdp_layers.accounting.remarks import KEPT
+from tfdp_layers.accounting.remarks import KEPT, RESTORED
 from tfdp_layers.accounting.view import state_of
 
 __all__ = ["Counted", "counted_by", "for_plans", "kept_in_the_middle", "with_planned"]
@@ -65,7 +65,7 @@ def counted_by(ledger: Ledger, stored: Ledger, counted: Counted | None) -> Ledge
         return stored
     opened = any(segment.entry == counted.entry for segment in ledger._segments.values())
     kept = (ledger.path is not None or ledger.dataset is not None) and not ledger.is_copy
-    kept = kept and not state_of(ledger).identity.restored
+    kept = kept and RESTORED not in ledger.noted
     held = _count(ledger, counted.entry)
     if held < counted.made or not (opened or (kept and ledger.uid == stored.uid)):
         return stored

@@ -17,8 +17,8 @@ class Identity:
     """Random name of a ledger, the data set it is kept for (None: it is one of a run), and the budget (None: none).
 
     Its secret is that of its groupings: see `grouping`. It is no part of a copy, and stands in no text but its file.
-    Nor is whether an earlier file of its own was restored, which then lacks what was counted since. What statements say
-    of trainings that it counts is: kinds of `remarks`, and whoever merges it takes these over.
+    What statements say of trainings that it counts is (kinds of `remarks`), and that an earlier file of its own was
+    restored, which then lacks what was counted since: whoever merges it takes these over.
 
     A copy of a file's ledger, of no named data set, says so: by the file's name (`copy_of`; of what took over copies of
     several files by all of these), and in `apart` by the names of those which lack what was charged to it. A file's own
@@ -29,7 +29,6 @@ class Identity:
     dataset: str | None = None
     budget: Budget | None = None
     secret: str = field(default="", repr=False)
-    restored: bool = False
     noted: frozenset[str] = frozenset()
     copy_of: frozenset[str] = frozenset()
     apart: frozenset[str] = frozenset()
@@ -58,7 +57,7 @@ class Identity:
 
     def copied(self, path: Path | None) -> "Identity":
         """Of a copy of the ledger, which is in this file, or (None) in memory."""
-        copied = replace(self, secret="", restored=False)
+        copied = replace(self, secret="")
         if path is None or self.dataset is not None:
             return copied
         return replace(copied, copy_of=frozenset({path.name}), apart=frozenset())  # the file has all that is here

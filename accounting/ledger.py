@@ -51,9 +51,9 @@ class Ledger(View):
         budget: (epsilon, delta) that everything in the ledger together keeps to: a reservation beyond it is refused.
             Written to the file at once. None takes what the file says.
         restored: goes on from the file that is there (from nothing, where there is none) although its mark says that
-            more was counted, or is missing; a UserWarning says what. What is missing is in no epsilon from then on, so
-            that whoever answers for the data decides it, and merges every newer copy. Where nothing is missing it
-            changes nothing.
+            more was counted, or is missing; a UserWarning says what. What is missing is in no epsilon from then on (all
+            statements say so), so that whoever answers for the data decides it, and merges every newer copy. Where
+            nothing is missing it changes nothing.
     Raises:
         LedgerError: the file exists but is not a whole, valid ledger (it is left as it is), it lacks what its mark says
             that it counted, or it cannot be written there; another ledger holds it for more than two seconds, and it

@@ -12,8 +12,8 @@ Format 2: each distinct release once, entries that refer to it by its number, an
     ]}
 
 A row of the log says how many releases an entry counts from there on; one that is new stands in it itself, and has the
-next number. A file holds "secret" and "groupings" (see `grouping`), and "restored" where it was; copies do not.
-What statements say of trainings ("steered": true) stands there by its kind, see `remarks`; in copies, too. A copy of a
+next number. A file holds "secret" and "groupings" (see `grouping`); copies do not. What statements say of trainings
+("steered": true), and that a file was "restored", stands there by its kind, see `remarks`; in copies, too. A copy of a
 file that names no data set holds "copy_of", a list of that file's name, and of others where it took over copies of
 several; and "apart", those of them which lack what was charged to the copy.
 `sequence` counts all that was ever written to the file before its log, and is 0 in copies. Each digest is one of all
@@ -42,7 +42,7 @@ CLOSING = "\n]}\n"
 """What follows the last row of the log: the next one is written over it."""
 
 _FORMAT = 2
-_OPTIONAL = ("dataset", "budget", "secret", "groupings", "restored", "copy_of", "apart")
+_OPTIONAL = ("dataset", "budget", "secret", "groupings", "copy_of", "apart")
 _MOST_STEPS = 2**62
 _LOG, _GROUPED = '"log": [', '"grouping":'
 _LOG_ROW = re.compile(r'(\["[0-9a-f]{32}", (?:\d+|\{.*\}), \d+, "[0-9a-f]{32}"\]),?')
@@ -244,8 +244,6 @@ def _head(identity: Identity, sequence: int, groupings: list[str]) -> dict[str, 
         head["secret"] = identity.secret
     if groupings:
         head["groupings"] = groupings
-    if identity.restored:
-        head["restored"] = True
     if identity.copy_of and identity.dataset is None:
         head["copy_of"] = sorted(identity.copy_of)
     if identity.apart and identity.dataset is None:
@@ -262,7 +260,6 @@ def _identity(value: Mapping[str, Any]) -> Identity:
         checked_name(value["dataset"]) if "dataset" in value else None,
         Budget.from_json(value["budget"]) if "budget" in value else None,
         _checked_secret(value["secret"]) if "secret" in value else "",
-        _checked_flag(value, "restored"),
         frozenset(kind for kind in KINDS if _checked_flag(value, kind)),
         _checked_files(value, "copy_of"),
         _checked_files(value, "apart"),

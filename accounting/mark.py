@@ -17,7 +17,8 @@ _LINE = 256
 _FIX = (
     "Put the newest copy back, with its mark. If there is none, Ledger(path, restored=True) goes on from what is there:"
     " a decision of whoever answers for the data, since every epsilon stated from it is then too small by what is"
-    " missing. Afterwards merge every newer copy, such as the one in a saved model: ledger.merge(model.ledger)."
+    " missing, and statements say so. Afterwards merge every newer copy, such as the one in a saved model:"
+    " ledger.merge(model.ledger)."
 )
 
 

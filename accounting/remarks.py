@@ -4,10 +4,13 @@ from collections.abc import Collection, Iterable
 
 from tfdp_layers.accounting.wording import BEGINNING, BROKEN_OFF
 
-__all__ = ["AFRESH", "KEPT", "KINDS", "ON_WORD", "kinds_of", "told"]
+__all__ = ["AFRESH", "KEPT", "KINDS", "ON_WORD", "RESTORED", "kinds_of", "told"]
 
 KEPT = "kept"
 """A ledger that counts as much of that training by itself, or more, takes this over from none."""
+
+RESTORED = "restored"
+"""A ledger whose file was opened with `restored=True`, and lacked then what its mark said, or had no mark."""
 
 SIMULATED = "simulated"
 """Parties of a federation, this ledger's among them, that share a process."""
@@ -22,6 +25,12 @@ AFRESH = (
 """Of records whose changes while a training runs nothing notices."""
 
 _SAID = {
+    RESTORED: (
+        "was restored from an earlier copy",
+        "The file of this ledger, or of one that it took over, was restored from an earlier copy (restored=True): it"
+        " lacked what its mark said was counted, or the mark was missing. What was released after that copy, and was"
+        " not merged since, is not in this statement: then its epsilon is too small.",
+    ),
     "broken_off": (BEGINNING, BROKEN_OFF),
     "ran_out": (
         "The data of a training ran out",

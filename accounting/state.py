@@ -21,7 +21,7 @@ from tfdp_layers.accounting.holders import charged_in_memory, counted_in_memory,
 from tfdp_layers.accounting.identity import Identity
 from tfdp_layers.accounting.ledger_format import Content, read_ledger, write_ledger
 from tfdp_layers.accounting.locked_file import LedgerError, LockedElsewhereError
-from tfdp_layers.accounting.remarks import KEPT
+from tfdp_layers.accounting.remarks import KEPT, RESTORED
 from tfdp_layers.caller import warn
 from tfdp_layers.instances import refuse_other_kind
 
@@ -305,7 +305,7 @@ class State:
             history.lock(whatever=True)
             try:
                 self._adopt(history.accept())
-                self.identity = replace(self.identity, restored=True)
+                self.identity = self.identity.noting([RESTORED])
                 self.write()
             finally:
                 history.unlock()

@@ -8,7 +8,8 @@ import pytest
 
 from helpers.accounting_tools import ledger_of, release_of, sealed
 from helpers.ledgers import OTHER, STEP, mark_of, spend
-from tfdp_layers.accounting import Ledger, LedgerError
+from tfdp_layers.accounting import Ledger, LedgerError, Statement, ledger_format
+from tfdp_layers.accounting.remarks import RESTORED, told
 
 
 @pytest.fixture
@@ -97,6 +98,75 @@ def test_a_decision_goes_on_from_a_backup_and_merging_gives_back_what_a_copy_kno
         assert Ledger(path, restored=True).steps == 8  # Nothing is missing: it changes nothing.
 
 
+def notes_of(ledger):
+    return Statement.from_ledger(ledger, 1e-5).notes
+
+
+def restored_from_a_backup(path):
+    spend(path, 4)
+    backup = path.read_bytes()
+    before = Ledger(path).copy()
+    spend(path, 8)
+    path.write_bytes(backup)
+    with pytest.warns(UserWarning, match=r"counts 4 releases.*had counted 12"):
+        Ledger(path, restored=True).close()
+    return before
+
+
+WAYS = {
+    "the file, opened again": Ledger,
+    "a look at the file": Ledger.read,
+    "a copy": lambda path: Ledger(path).copy(),
+    "a text": lambda path: Ledger.from_json(Ledger(path).to_json()),
+    "a file that moved": lambda path: Ledger.read(shutil.copy(path, path.with_name("moved.json"))),
+    "what took it over": lambda path: merged(ledger_of(STEP, 1), Ledger.read(path)),
+    "the file, written on": lambda path: (spend(path, 2), Ledger(path))[1],
+    "the file, merged with what a copy knows": lambda path: merged(Ledger(path), ledger_of(STEP, 8)),
+}
+
+
+def merged(ledger, other):
+    ledger.merge(other)
+    return ledger
+
+
+@pytest.mark.few(8)
+@pytest.mark.parametrize("way", WAYS)
+def test_what_a_file_is_known_to_lack_is_said_in_every_statement_from_then_on(way, path):
+    """The mark said 12 and the file had 4: the day after, nobody saw that 8 were missing."""
+    before = restored_from_a_backup(path)
+    assert notes_of(before) == ()
+    assert notes_of(WAYS[way](path)) == told([RESTORED])
+
+
+def test_a_file_that_an_earlier_version_restored_says_so(path):
+    """It wrote the word in front of the kinds of remarks, in no copy, and said nothing."""
+    ledger = ledger_of(STEP, 4)
+    lines = ledger.to_json().split("\n")
+    head = json.loads(lines[0].rsplit(', "releases"', 1)[0] + "}")
+    rest = {name: value for name, value in head.items() if name != "sequence"}
+    head = rest | {"secret": "0" * 64, "restored": True, "steered": True, "sequence": 2}
+    digest = ledger_format._digest([json.dumps(head), lines[1], lines[3]])
+    lines[0] = f'{json.dumps(head)[:-1]}, "releases": ['
+    lines[4] = f'], "digest": "{digest}", "log": ['
+    path.write_text("\n".join(lines))
+    assert notes_of(Ledger.read(path)) == told([RESTORED, "steered"])
+    assert Ledger.read(path).steps == 4
+
+
+@pytest.mark.parametrize("named", [{}, {"dataset": "people"}])
+def test_where_nothing_is_missing_statements_say_nothing_of_it(named, path):
+    """In a script that asks for it each time, too, and where the file has not been there yet."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        for _ in range(2):
+            ledger = Ledger(path, restored=True, **named)
+            ledger.settle(ledger.begin(STEP), 3)
+            assert notes_of(ledger) == ()
+            ledger.close()
+    assert '"restored"' not in path.read_text()
+
+
 @pytest.mark.parametrize("left", ["ledger", "mark", "damaged mark"])
 def test_a_decision_goes_on_from_what_is_there(path, left):
     spend(path, 9)
@@ -109,6 +179,7 @@ def test_a_decision_goes_on_from_what_is_there(path, left):
     with pytest.warns(UserWarning, match="restored=True"):
         restored = Ledger(path, restored=True)
     was = restored.steps
+    assert RESTORED in Ledger(path).noted
     assert was == (0 if left == "mark" else 9)
     spend(path, 2)
     assert Ledger(path).steps == restored.steps == was + 2

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import tfdp_layers as tfdp
 from tfdp_layers.accounting import Ledger
+from tfdp_layers.accounting.following import follow
 from tfdp_layers.callbacks.steering import flatten_callbacks, logs_first, refuse_steering
 from tfdp_layers.models import fit_arguments
 from tfdp_layers.models.fit_arguments import (
@@ -245,6 +246,7 @@ def test_checkpoints_beside_a_ledger_in_memory_are_warned_of(make, tmp_path):
         warnings.simplefilter("error")
         warn_of_lost_count(callbacks, Ledger(tmp_path / "ledger.json"))
         warn_of_lost_count([kc.CSVLogger("log.csv")], Ledger())
+        warn_of_lost_count(callbacks, follow(Ledger()))  # of a worker: the chief's has the file, or the chief warns
 
 
 def test_weights_that_go_without_a_ledger_are_warned_of_whichever_callback_writes_them(tmp_path, monkeypatch):

@@ -2,7 +2,6 @@
 
 import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -19,7 +18,7 @@ from tfdp_layers.batches.items import is_source
 from tfdp_layers.batches.leaves import leaves_of
 from tfdp_layers.batches.records import checked_sampling
 from tfdp_layers.batches.stores import ArrayStore, Store
-from tfdp_layers.callbacks.steering import decides_by, flatten_callbacks, of_keras_tuner, refuse_steering
+from tfdp_layers.callbacks.steering import decides_by, flatten_callbacks, refuse_steering
 from tfdp_layers.caller import warn
 from tfdp_layers.instances import replaced, shown
 from tfdp_layers.layers.carried import HDF5
@@ -278,19 +277,6 @@ def reads(dataset: tf.data.Dataset, source: Any) -> bool:
     return source is not None and (dataset is source or any(reads(one, source) for one in dataset._inputs()))
 
 
-def refuse_uncounted_trials(callbacks: Any, ledger: Ledger) -> None:
-    """Raises ValueError where a tuner trains one model after the other and nothing adds up what they cost together."""
-    if ledger.dataset is None and any(of_keras_tuner(callback) for callback in flatten_callbacks(callbacks)):
-        # A search goes on after any error but those that KerasTuner calls fatal.
-        fatal = getattr(getattr(sys.modules.get("keras_tuner"), "errors", None), "FatalValueError", ValueError)
-        raise fatal(
-            "KerasTuner trains one private model a trial, and this one counts its own steps alone: the trials together"
-            " cost far more than any of them states. Let them share one ledger and its budget:"
-            " tfdp.tuning.PrivateTuner(oracle, build, ledger=tfdp.accounting.Ledger('ledger.json', dataset='name',"
-            " budget=(epsilon, delta))). Cheaper, as it shows the best trial alone: tfdp.tuning.random_search."
-        )
-
-
 _WITHOUT_LEDGER: tuple[type, ...] = tuple(
     kind for kind in [getattr(keras.callbacks, "OrbaxCheckpoint", None)] if kind is not None
 )
@@ -307,7 +293,7 @@ def _writes_weights(callback: Any) -> bool:
 def warn_of_lost_count(callbacks: Any, ledger: Ledger) -> None:
     """Warns where weights are written and what they cost is counted in memory alone: with the process it is lost."""
     found = next(filter(_writes_weights, flatten_callbacks(callbacks)), None)
-    if found is None or ledger.path is not None:
+    if found is None or ledger.path is not None or ledger.is_copy:  # which is not charged: the chief's is, say
         return
     if isinstance(found, _WITHOUT_LEDGER):
         warn(

@@ -37,7 +37,6 @@ from tfdp_layers.models.fit_arguments import (
     labels_of,
     logged_names,
     refuse_late_names,
-    refuse_uncounted_trials,
     refuse_unsound_fit,
     unwrap,
     warn_of_lost_count,
@@ -57,6 +56,7 @@ from tfdp_layers.models.statistics import warn_of_statistics
 from tfdp_layers.models.streams import begin_stream, settle_correlation, stream_after
 from tfdp_layers.models.sums import BoundedSums, refuse_own_bounds
 from tfdp_layers.models.texts import check_texts
+from tfdp_layers.models.trials import refuse_uncounted_trials
 from tfdp_layers.models.unfrozen import refuse_unfrozen
 from tfdp_layers.models.validation import check_validation
 from tfdp_layers.models.watching import Watch

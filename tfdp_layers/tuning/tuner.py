@@ -1,6 +1,5 @@
 """KerasTuner over private models: every trial is charged to one ledger; and its search spaces for `random_search`."""
 
-import json
 import math
 import random
 import weakref
@@ -19,12 +18,20 @@ except ImportError as error:
 
 from tfdp_layers.accounting import BudgetExhausted, Ledger, epsilon
 from tfdp_layers.accounting.charging import check_ledger
-from tfdp_layers.accounting.logs import is_private
 from tfdp_layers.callbacks import PrivacyBudget
 from tfdp_layers.caller import warn
 from tfdp_layers.instances import replaced, shown
 from tfdp_layers.models.finite import Diverged
 from tfdp_layers.tuning.charged import MADE_UP, Charged
+from tfdp_layers.tuning.oracles import (
+    ELSEWHERE,
+    known_of,
+    note_paid,
+    refuse_private,
+    refuse_unpaid,
+    states_in,
+    trials_of,
+)
 from tfdp_layers.tuning.search import SearchFailed
 from tfdp_layers.tuning.space import Drawn
 
@@ -62,7 +69,8 @@ class PrivateTuner(keras_tuner.Tuner):
     Raises:
         ValueError: the ledger has no data set or no budget, the oracle no number of trials, or an objective that is no
             metric of validation data, or several executions of a trial are asked for; or the folder, or the oracle,
-            holds a search that another ledger paid for, or none.
+            holds a search that another ledger paid for, or none; or the oracle's trials cannot be read here: of
+            KerasTuner's distributed search, KERASTUNER_ORACLE_IP, each process sees its own alone.
     """
 
     def __init__(self, oracle: Any, hypermodel: Any, *, ledger: Ledger, **kwargs: Any) -> None:
@@ -78,14 +86,14 @@ class PrivateTuner(keras_tuner.Tuner):
                 " many: keras_tuner.oracles.RandomSearchOracle('val_accuracy', max_trials=10). Received:"
                 f" {shown(oracle)}."
             )
-        _refuse_private(oracle.objective)
+        refuse_private(oracle.objective)
         if kwargs.get("executions_per_trial", 1) != 1:
             raise ValueError("Of PrivateTuner every execution is charged: give the oracle more trials instead.")
-        _refuse_unpaid(oracle, ledger)
+        refuse_unpaid(oracle, ledger)
         self.ledger, self._spent, self._made, self._failed = ledger, 0.0, 0, False
         self._unbuilt: Exception | None = None
         super().__init__(oracle, Charged(hypermodel, ledger), **kwargs)
-        _known_of(oracle, ledger)
+        known_of(oracle, ledger)
 
     def get_state(self) -> dict[str, Any]:
         """As in KerasTuner, with the name of the ledger that pays, and whether an error ended a search."""
@@ -96,18 +104,29 @@ class PrivateTuner(keras_tuner.Tuner):
 
         Raises: SearchFailed where an error ended that search. ValueError for one that another ledger paid for.
         """
-        with open(self._get_tuner_fname(), encoding="utf-8") as file:
-            held = json.load(file)
-        if not isinstance(held, dict) or held.get("ledger") != self.ledger.uid:
-            raise ValueError(
-                f"The folder {self.project_dir!r} holds a search {_ELSEWHERE} Give another project_name, or"
-                " overwrite=True; to go on with that search, the ledger that paid for it."
-            )
-        if held.get("ended_by_an_error"):
-            raise SearchFailed(f"An earlier search in the folder {self.project_dir!r} failed by an error. {_ENDED}")
+        self._refuse_folder()
         super().reload()
-        for trial in _trials_of(self.oracle):
-            _note_paid(self.oracle, self.ledger, trial)
+        for trial in trials_of(self.oracle):
+            note_paid(self.oracle, self.ledger, trial)
+
+    def _populate_initial_space(self) -> None:
+        """As in KerasTuner, where there is nothing to go on from: also of a tuner of another name."""
+        self._refuse_folder()
+        super()._populate_initial_space()
+
+    def _refuse_folder(self) -> None:
+        """Raises as `reload` for what any tuner left in the folder: the trials of all lie there under the same names.
+
+        One of another name (KERASTUNER_TUNER_ID, `tuner_id`) left its state in a file of that name.
+        """
+        for path, held in states_in(self.project_dir, self._get_tuner_fname()):
+            if held.get("ledger") != self.ledger.uid:
+                raise ValueError(
+                    f"The folder {self.project_dir!r} holds a search {ELSEWHERE} (That of {path}.) Give another"
+                    " project_name, or overwrite=True; to go on with that search, the ledger that paid for it."
+                )
+            if held.get("ended_by_an_error"):
+                raise SearchFailed(f"An earlier search in the folder {self.project_dir!r} failed by an error. {_ENDED}")
 
     def search(self, *args: Any, **kwargs: Any) -> None:
         """As in KerasTuner; a spent budget ends it with a UserWarning.
@@ -117,11 +136,12 @@ class PrivateTuner(keras_tuner.Tuner):
             SearchFailed: an error ended a trial elsewhere than in building its model. It may depend on what a record
                 holds: so it ends the search, the oracle hears nothing of it, and the folder only that it was so.
                 Another search with this oracle, or in this folder, is refused: what it has found ended by that error.
-            ValueError: the oracle holds trials, or scores of trials, that this tuner did not make.
+            ValueError: the oracle holds trials, or scores of trials, that this tuner did not make, or none that can
+                be read here.
         """
         if self.oracle in _broken:
             raise SearchFailed(_broken[self.oracle])
-        _refuse_unpaid(self.oracle, self.ledger)
+        refuse_unpaid(self.oracle, self.ledger)
         assert self.ledger.budget is not None
         self._spent = float(epsilon(self.ledger, self.ledger.budget.delta))
         try:
@@ -137,9 +157,9 @@ class PrivateTuner(keras_tuner.Tuner):
 
     def _run_and_update_trial(self, trial: Any, *args: Any, **kwargs: Any) -> None:
         """As in KerasTuner; a subclass may change what goes into `run_trial`, and not what comes out of it."""
-        _refuse_private(self.oracle.objective)
-        _refuse_unpaid(self.oracle, self.ledger)
-        _note_paid(self.oracle, self.ledger, trial)
+        refuse_private(self.oracle.objective)
+        refuse_unpaid(self.oracle, self.ledger)
+        note_paid(self.oracle, self.ledger, trial)
         if type(self.hypermodel) is not Charged or set(replaced(self.hypermodel)) - {"build"}:  # which KerasTuner wraps
             raise keras_tuner.errors.FatalValueError(
                 "tuner.hypermodel was exchanged: whether its models count into the ledger is unknown. Make another"
@@ -161,7 +181,7 @@ class PrivateTuner(keras_tuner.Tuner):
         metrics = tuner_utils.convert_to_metrics_dict(known, self.oracle.objective)
         step = tuner_utils.get_best_step(known, self.oracle.objective)
         self.oracle.update_trial(trial.trial_id, metrics, step=step)
-        _note_paid(self.oracle, self.ledger, trial)
+        note_paid(self.oracle, self.ledger, trial)
 
     def _tried(self, trial: Any, *args: Any, **kwargs: Any) -> Any:
         """What `run_trial` gives.
@@ -217,60 +237,6 @@ _ENDED = (
 _BROKEN = "An error ({kind}) ended trial {trial}, elsewhere than in building its model. " + _ENDED
 _broken: "weakref.WeakKeyDictionary[Any, str]" = weakref.WeakKeyDictionary()
 """What an oracle's search failed by, in words."""
-_paid: "weakref.WeakKeyDictionary[Any, tuple[str, dict[int, tuple[Any, Any]]]]" = weakref.WeakKeyDictionary()
-"""Which ledger pays for the trials of an oracle: its name, and by their ids those trials with what they reported."""
-
-_ELSEWHERE = (
-    "that this ledger did not pay for: its scores, which may carry no noise, would choose the next trials and be shown"
-    " as this search's."
-)
-
-
-def _trials_of(oracle: Any) -> list[Any]:
-    """The trials that an oracle holds, so far as this process can see."""
-    return list(getattr(oracle, "trials", {}).values())
-
-
-def _known_of(oracle: Any, ledger: Ledger) -> dict[int, tuple[Any, Any]]:
-    """By their ids, the trials of an oracle that this ledger pays for from now on, with what they reported."""
-    if oracle not in _paid or _paid[oracle][0] != ledger.uid:
-        _paid[oracle] = ledger.uid, {}
-    return _paid[oracle][1]
-
-
-def _note_paid(oracle: Any, ledger: Ledger, trial: Any) -> None:
-    """Notes that this ledger pays for a trial, and what that reported so far."""
-    _known_of(oracle, ledger)[id(trial)] = trial, trial.metrics.get_config()
-
-
-def _refuse_unpaid(oracle: Any, ledger: Ledger) -> None:
-    """Raises ValueError, fatal to a search, for an oracle with trials, or scores of such, that are others than noted.
-
-    One that has only begun says nothing, where the oracle is this ledger's.
-    """
-    uid, known = _paid.get(oracle, ("", {}))
-    mine = uid == ledger.uid
-
-    def is_paid(trial: Any) -> bool:
-        _, reported = known.get(id(trial), (None, None))
-        begun = trial.status == "RUNNING" and not trial.metrics.metrics
-        return mine and (begun or reported == trial.metrics.get_config())
-
-    wrong = [one for one in _trials_of(oracle) if not is_paid(one)]
-    if wrong:
-        raise keras_tuner.errors.FatalValueError(
-            f"This oracle holds {len(wrong)} trials {_ELSEWHERE} Make a new oracle."
-        )
-
-
-def _refuse_private(objective: Any) -> None:
-    """Raises ValueError, fatal to a search, for an oracle's objective that is not of validation data."""
-    names = [str(one.name) for one in getattr(objective, "objectives", [objective])]
-    if any(is_private(name, validated=True, posing=False) for name in names):
-        raise keras_tuner.errors.FatalValueError(
-            f"The oracle's objective must be a metric of validation data, which are public, such as 'val_accuracy'."
-            f" Received: {names}. A number of the training data carries no noise: choosing by it would leak."
-        )
 
 
 @dataclass(frozen=True)
