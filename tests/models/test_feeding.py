@@ -136,3 +136,75 @@ def test_a_generator_that_something_else_trained_afterwards_is_noted_as_such():
         generator.compile("sgd", "mse")
         generator.fit(FIRST, FIRST, verbose=0)
     assert notes_of(private) == [CHANGED_ELSEWHERE]
+
+
+NOTE = "took steps of an ordinary optimizer, without noise"
+
+
+def pretrained(declared=False, loop=False):
+    """A generator that an ordinary optimizer trained: of its own, or of a loop without a model."""
+    generator, adam = translating(), optimizer_of()
+    if loop:
+        adam.apply([tf.ones_like(one) for one in generator.trainable_variables], generator.trainable_variables)
+    else:
+        generator.compile(adam, "mse")
+        generator.fit(FIRST, FIRST, batch_size=32, verbose=0)
+    return (tfdp.public(generator) if declared else generator), adam
+
+
+def fed(critic, generator, adam=None):
+    """What a run's `feeds` warns of; its loop trains the generator, if it has an optimizer."""
+    codes = tf.random.normal((16, WIDTH))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with run_of(critic, FIRST) as run:
+            run.feeds(generator)
+            for batch in run:
+                run.step(batch, public=(generator(codes), np.zeros((16, 1), "float32")))
+                if adam is not None:
+                    trained(critic, generator, adam, codes)
+                run.feeds(generator)  # again, as in a loop over epochs: nothing new
+    return [str(one.message) for one in caught if "of an ordinary optimizer" in str(one.message)]
+
+
+def noted(model):
+    return any(NOTE in note for note in model.privacy_statement(1e-2).notes)
+
+
+@pytest.mark.parametrize("loop", [False, True])
+def test_a_generator_that_was_trained_without_privacy_is_named(loop):
+    """The critic stated its epsilon without a word, and its steps took what the generator made of these records."""
+    critic, (generator, adam) = critic_of(), pretrained(loop=loop)
+    (message,) = fed(critic, generator)
+    assert "run.feeds named it" in message
+    assert f"took {1 if loop else 2} step" in message
+    assert noted(critic)
+    second = critic_of()
+    second.ledger = critic.ledger
+    del adam
+    generator.optimizer = None
+    assert fed(second, generator) == []  # said once
+    assert noted(second)
+
+
+def test_generators_of_public_data_or_of_loops_alone_are_left_in_peace():
+    critic, adam = critic_of(), optimizer_of()
+    for generator in (translating(), pretrained(declared=True)[0], translating()):
+        assert fed(critic, generator) == []
+    assert fed(critic, generator, adam) == []
+    assert fed(critic, generator, adam) == []  # the loop's own steps, in a second run
+    second = critic_of()
+    second.ledger = critic.ledger
+    assert fed(second, generator, adam) == []
+    assert not noted(critic)
+    assert not noted(second)
+    assert notes_of(tfdp.make_private(generator)) == [FED_ELSEWHERE]
+
+
+def test_steps_between_two_loops_are_named():
+    critic, generator, adam = critic_of(), translating(), optimizer_of()
+    assert fed(critic, generator, adam) == []
+    generator.compile("sgd", "mse")
+    generator.fit(SECOND, SECOND, batch_size=32, verbose=0)
+    assert len(fed(critic, generator, adam)) == 1
+    assert noted(critic)

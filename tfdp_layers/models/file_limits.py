@@ -54,7 +54,7 @@ class MemoryLimit:
         """Raises ModelFileError for weights whose arrays are too large together, or lie in other files."""
         if _WEIGHTS not in archive.namelist():
             return
-        with archive.open(_WEIGHTS) as member, h5py.File(buffered(member), "r") as file:
+        with archive.open(_WEIGHTS) as member, buffered(member) as reader, h5py.File(reader, "r") as file:
             sizes: list[tuple[int, str]] = []
 
             def add(name: str, item: Any) -> None:

@@ -2,7 +2,6 @@
 
 import json
 import os
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NoReturn
@@ -13,6 +12,7 @@ from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_f
 from tfdp_layers.accounting.released import loading, remember_now
 from tfdp_layers.models.classes import CODE, class_of_keras
 from tfdp_layers.models.file_limits import LARGEST, MemoryLimit, ModelFileError
+from tfdp_layers.models.folders import MEMBERS, opened, refuse_no_model_folder
 from tfdp_layers.models.operations import VALUES, operation, refuse_code, runs_functions
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.models.weight_files import declared_public
@@ -46,12 +46,12 @@ def load_model(
     made; how many outputs an operation has (`keras.ops.split`) is not counted.
 
     Args:
-        path: a file `*.keras`.
+        path: a file `*.keras`, or a folder that `save(folder, zipped=False)` wrote.
         custom_objects: classes and functions of your own by name.
         compile: whether to restore the optimizer and the loss too; False takes none of what `compile` was given.
         public: says that weights saved without a ledger were not computed from private records.
-        max_bytes: of the file's members, unpacked; of the arrays in its weights; and of the variables that are made,
-            model and optimizer together. Each of the three may be as large; 4 GiB unless given.
+        max_bytes: of the file's members, unpacked, or of the folder's files; of the arrays in its weights; and of the
+            variables that are made, model and optimizer together. Each may be as large; 4 GiB unless given.
 
     Returns: a `PrivateModel` or `PrivateSequential`. What its weights cost is in its ledger.
     Raises: ModelFileError, a ValueError, if the file is missing, damaged, too large, not a private model, or names
@@ -62,7 +62,7 @@ def load_model(
     path, limit = Path(path), MemoryLimit(max_bytes)
     _refuse_no_model(path)
     try:
-        with zipfile.ZipFile(path) as archive:
+        with opened(path) as archive:
             limit.check_members(archive)
             config = json.loads(archive.read("config.json"))
             limit.check_arrays(archive)
@@ -114,9 +114,8 @@ def _unloaded(path: Path, error: Exception, custom_objects: Mapping[str, Any] | 
 def _is_whole(path: Path) -> bool:
     """Whether all members of a file are what was written, and there."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            members = {"config.json", "metadata.json", "model.weights.h5"}
-            return members <= set(archive.namelist()) and archive.testzip() is None
+        with opened(path) as archive:
+            return set(archive.namelist()) >= MEMBERS and archive.testzip() is None
     except Exception:  # as above
         return False
 
@@ -129,6 +128,9 @@ def _called(one: Any) -> str:
 def _refuse_no_model(path: Path) -> None:
     """Raises ModelFileError where there is no file, or one of another format."""
     fix = "Give the path of a file *.keras that model.save wrote."
+    if path.is_dir():
+        refuse_no_model_folder(path)
+        return
     refuse_no_plain_file(path, fix, ModelFileError)
     if not path.is_file():
         raise ModelFileError(f"There is no file {path} (from {Path.cwd()}). {fix}")

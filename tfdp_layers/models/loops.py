@@ -9,15 +9,13 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.accounting.left import leave_fed
 from tfdp_layers.accounting.logs import validation_name
-from tfdp_layers.accounting.owing import owe
 from tfdp_layers.caller import warn
 from tfdp_layers.models.accounts import join_accounts
+from tfdp_layers.models.feeding import begin_feeding, end_feeding
 from tfdp_layers.models.fit_arguments import shares_records
 from tfdp_layers.models.public_rows import HELD, PrivateRows, checked_public
 from tfdp_layers.proof.specs import flat_specs
-from tfdp_layers.structure import held_by
 
 
 class DrawnBatch:
@@ -168,7 +166,8 @@ class PrivateLoop:
         """Says that a model's weights are computed from what this run releases: a generator's from a critic, say.
 
         It then has the run's ledger: made private and trained further, it adds to what was spent here. And this model,
-        called on what that one makes of drawn numbers, in a `tf.function`, say, is not asked about records.
+        called on what that one makes of drawn numbers, in a `tf.function`, say, is not asked about records. Steps of an
+        ordinary optimizer on its weights before bring a warning, and a note in statements: they may tell of records.
 
         Raises:
             ValueError: a model without weights yet, which could not say who pays for them.
@@ -179,9 +178,7 @@ class PrivateLoop:
         with self._lock:
             self._refuse_ended()
             join_accounts(self._model._privacy.account, model.weights, model.weights)
-            owe(map(held_by, model.weights), ())
-            leave_fed(map(held_by, model.weights), ends=False)
-            self._run.fed.append(model)
+            begin_feeding(self._model, self._run, model)
 
     # This library's side ----------------------------------------------------------------------------------------------
 
@@ -210,7 +207,7 @@ class PrivateLoop:
         finally:
             with self._lock:
                 self._ended, self._draws, self._batch = True, None, None
-                leave_fed((held_by(one) for model in self._run.fed for one in model.weights), ends=True)
+                end_feeding(self._run)
 
     @contextlib.contextmanager
     def _ending(self) -> Iterator[None]:

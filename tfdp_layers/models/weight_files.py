@@ -59,7 +59,7 @@ from tfdp_layers.models.crossing import forget_metrics
 from tfdp_layers.models.kept import kept_of
 from tfdp_layers.models.quantizing import refuse_calibration
 from tfdp_layers.models.rebuilding import begin_lora_anew, described, rebuilt, refuse_lost_ties, restore_trained
-from tfdp_layers.models.whole_file import whole_file
+from tfdp_layers.models.whole_file import whole_model, whole_weights
 from tfdp_layers.optimizers.restored import accept_restored, releases_in
 from tfdp_layers.structure import held_by
 
@@ -69,7 +69,7 @@ _UNPAID = (
     " computed from private records), say so: load_weights(path, public=True), or tfdp.load_model(path, public=True)."
     " If a private training made them, load the file that it saved, by model.save or model.save_weights."
 )
-_SAVED = "Give the path of a file that model.save or model.save_weights wrote."
+_SAVED = "Give the path of a file that model.save or save_weights wrote; in a folder of save, its model.weights.h5."
 
 
 class WeightFiles(Bookkeeping):
@@ -103,14 +103,15 @@ class WeightFiles(Bookkeeping):
             raise ValueError(HDF5)  # before Keras empties a file that is there
         refuse_lost_ties(self)
         self._privacy.decided("saved the model")
-        with self._privacy.account.saving(), saving_whole(), whole_file(filepath, overwrite) as path:
+        with self._privacy.account.saving(), saving_whole(), whole_model(filepath, overwrite, *args, **kwargs) as path:
             super().save(path, overwrite, *args, **kwargs)
 
     def save_weights(self, filepath: str | os.PathLike[str], overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
         """As in Keras; an interrupted save leaves an earlier file as it was. Raises: RuntimeError as `save`."""
         refuse_no_path(filepath, "filepath", "model.weights.h5")
         self._privacy.decided("saved the weights")
-        with self._privacy.account.saving(), saving_whole(), whole_file(filepath, overwrite) as path:
+        whole = whole_weights(filepath, overwrite, *args, **kwargs)
+        with self._privacy.account.saving(), saving_whole(), whole as path:
             super().save_weights(path, overwrite, *args, **kwargs)
 
     def load_weights(self, filepath: str | os.PathLike[str], *args: Any, public: bool = False, **kwargs: Any) -> None:
