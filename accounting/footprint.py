@@ -16,9 +16,10 @@ import numpy as np
 
 from tfdp_layers.accounting.columns import Columns, columns_of
 from tfdp_layers.accounting.people import People
+from tfdp_layers.accounting.predictions import FEWEST, origins_in, remember
 from tfdp_layers.accounting.sketch import Sketch, sketch_of
 
-__all__ = ["PLACE", "Footprint", "came_from", "footprint_of", "living"]
+__all__ = ["PLACE", "Footprint", "came_from", "footprint_of", "living", "predicted_for"]
 
 PLACE = "one place"
 """What shows that two data sets are of the same records: the program, whatever the records are."""
@@ -40,6 +41,7 @@ class Footprint:
         columns: of them and their labels, known again in a data set of the same rows.
         derived: where the records lie that one of these columns was computed from.
         copies: a sketch of records that are read by index, for copies within them alone: its hashes are no others'.
+        predicted: of the records that private models predicted values of these columns for.
     """
 
     places: frozenset[Place] = frozenset()
@@ -48,13 +50,14 @@ class Footprint:
     columns: Columns = _NONE
     derived: frozenset[Place] = frozenset()
     copies: Sketch | None = None
+    predicted: frozenset[Footprint] = frozenset()
 
     def same_place(self, other: Footprint) -> bool:
         """Whether both are of one object, or of rows of one array that meet: what the program says, not the records."""
         return _met(self.places, other.places)
 
     def overlaps(self, other: Footprint) -> bool:
-        """Whether both are in one place, or agree in a column, or hold equal rows: more than chance explains."""
+        """Whether both are in one place, agree in a column, hold equal rows, or one predictions for the other's."""
         return self.seen(other) is not None
 
     def seen(self, other: Footprint) -> str | None:
@@ -62,12 +65,24 @@ class Footprint:
 
         Equal numbers may be other people's all the same: a day's temperature, a product that several people rate.
         """
+        equal = self._equal(other)
+        return "predictions among the values" if not equal and self._predicted(other) else equal
+
+    def _equal(self, other: Footprint) -> str | None:
+        """As `seen`, of the records themselves."""
         if _met(self.places, other.places):
             return PLACE
         if self.sketch is not None and other.sketch is not None and self.sketch.shares(other.sketch):
             return "equal rows"
         derived = _met(self.places | self.derived, other.places | other.derived)
         return "a column of equal values" if derived else self.columns.equal(other.columns)
+
+    def _predicted(self, other: Footprint) -> bool:
+        """Whether one holds predictions for records of the other, or both do for the same ones."""
+        if not self.predicted and not other.predicted:
+            return False
+        pairs = itertools.product((self, *self.predicted), (other, *other.predicted))
+        return any(mine._equal(theirs) is not None for mine, theirs in pairs)
 
 
 def footprint_of(
@@ -94,7 +109,15 @@ def footprint_of(
     derived = frozenset(itertools.chain.from_iterable(_made_columns[one] for one in made))
     records = len(arrays[0]) if arrays else None
     sketch = sketch_of(arrays, people) if looked_at else None
-    return Footprint(frozenset(places), sketch, records, columns, derived)
+    made_for = origins_in([*arrays, *(one for one in beside if _mapped(one) is None)]) if looked_at else frozenset()
+    return Footprint(frozenset(places), sketch, records, columns, derived, predicted=_all_of(made_for))
+
+
+def _all_of(origins: frozenset[Footprint]) -> frozenset[Footprint]:
+    """Records that something was predicted for, and those that these were predicted for: no more than so many."""
+    first = [replace(one, predicted=frozenset()) for one in origins]
+    rest = itertools.chain.from_iterable(one.predicted for one in origins)
+    return frozenset(itertools.islice(itertools.chain(first, rest), _MOST_ORIGINS))
 
 
 def living(footprint: Footprint) -> Footprint:
@@ -118,6 +141,9 @@ _living: set[int] = set()
 _origins: dict[Any, frozenset[Place]] = {}
 _made_columns: dict[bytes, frozenset[Place]] = {}
 _MOST_COLUMNS = 1024
+_MOST_ORIGINS = 48
+_LOOKED_AT = 1 << 21
+"""Values of records that something is predicted for: of more some of the rows are looked at."""
 
 
 def came_from(made: Any, *given: Any) -> None:
@@ -132,6 +158,30 @@ def came_from(made: Any, *given: Any) -> None:
         _made_columns[column] = places
     for column in [*_made_columns][:-_MOST_COLUMNS]:
         del _made_columns[column]
+
+
+def predicted_for(made: Sequence[np.ndarray], given: Sequence[Any]) -> None:
+    """Notes that private models predicted arrays for records: whatever data set holds their values, in whatever order,
+    part and column, is of these records, too, from here on.
+
+    Args:
+        made: arrays, (records, ...).
+        given: what the model was given: arrays, tables, tensors, of as many records; others are not looked at.
+    """
+    for array in made:
+        came_from(array, *given)
+    looked_at = [held for one in given if (held := _array(one)) is not None]
+    told = [array for array in made if array.ndim and len(array) >= FEWEST]
+    if told and looked_at and all(len(one) == len(told[0]) for one in (*told, *looked_at)):
+        step = -(-sum(one.size for one in looked_at) // _LOOKED_AT)
+        records = footprint_of(given, [one if step < 2 else one[::step].copy() for one in looked_at])
+        remember(told, replace(records, columns=_NONE if records.sketch is None else columns_of(looked_at)))
+
+
+def _array(one: Any) -> np.ndarray | None:
+    """An array, a table or a tensor as an array; None for anything else."""
+    array = np.asarray(one) if hasattr(one, "__array__") and hasattr(one, "shape") else None
+    return array if array is not None and array.ndim else None
 
 
 def _places(one: Any) -> list[Place]:

@@ -11,6 +11,7 @@ from dp_accounting.rdp import rdp_privacy_accountant
 
 from tfdp_layers.accounting.events import Release
 from tfdp_layers.accounting.fields import exactly, nonnegative
+from tfdp_layers.sampling import TruncatedPoisson
 
 __all__ = ["Part", "Selection", "SelectionDpEvent", "selected_rdp"]
 
@@ -71,7 +72,8 @@ class Selection:
         shape: of K: 0 logarithmic, 1 geometric, between and above truncated negative binomial, infinity Poisson, which
             alone may draw 0.
     Raises:
-        ValueError: no candidates, relations or units that differ, or a number out of range.
+        ValueError: no candidates, relations or units that differ, a number out of range, or trials that draw by
+            `TruncatedPoisson`, whose Renyi divergences nobody has bounded.
     Source: Papernot, Steinke 2022, arXiv:2110.03620.
     """
 
@@ -103,6 +105,12 @@ class Selection:
                 f"All that the trials of a selection release needs one neighbouring relation and one unit. Received:"
                 f" {' and '.join(found)}. Give all parts the same draw, and unit_ids (or owners) to fit and to the"
                 " score, NoisyMean(..., unit_ids=ids), or to neither."
+            )
+        if any(isinstance(release.sampling, TruncatedPoisson) for release in self.releases):
+            raise ValueError(
+                "Trials of a selection cannot draw by TruncatedPoisson: a search is accounted for by Renyi divergences,"
+                " and none are known for this draw. Use sampling.Poisson(batch_size), the same draw without a maximum"
+                " (physical_batch_size bounds the memory), or FixedSize, whose batches all have one size."
             )
         if any(release.nominal_noise_multiplier is not None for release in self.releases):
             raise ValueError(

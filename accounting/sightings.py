@@ -89,7 +89,7 @@ class Sighting:
         alike = mine.same_place(theirs) if mine.sketch is None else mine.sketch == theirs.sketch
         if not (earlier.ended and alike and self.entry and earlier.entry and self.entry.uid == earlier.entry.uid):
             return False
-        sets = ("places", "columns", "derived")
+        sets = ("places", "columns", "derived", "predicted")
         self.footprint = replace(mine, **{name: getattr(mine, name) | getattr(theirs, name) for name in sets})
         return True
 
@@ -143,7 +143,9 @@ def _forget() -> None:
     for one in reversed(_sightings):
         sketch = one.footprint.sketch
         if sketch is not None and len(sketches) == _MOST_SKETCHES and id(sketch) not in sketches:
-            one.footprint = replace(one.footprint, sketch=None, columns=Columns(), derived=frozenset())
+            one.footprint = replace(
+                one.footprint, sketch=None, columns=Columns(), derived=frozenset(), predicted=frozenset()
+            )
         elif sketch is not None:
             sketches[id(sketch)] = None
         one.footprint = living(one.footprint)

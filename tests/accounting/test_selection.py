@@ -29,7 +29,7 @@ from tfdp_layers.accounting.calibration import calibrate_release
 from tfdp_layers.accounting.releases import release_from_json
 from tfdp_layers.accounting.renyi import _orders, rdp_of
 from tfdp_layers.accounting.selection import selected_rdp
-from tfdp_layers.sampling import FixedSize, Partition, Poisson
+from tfdp_layers.sampling import FixedSize, Partition, Poisson, TruncatedPoisson
 
 N = dp_accounting.NeighboringRelation
 STEP = release_of(Poisson(60), 2.0, examples=600)
@@ -159,6 +159,8 @@ def test_what_cannot_be_searched_is_refused():
     printed = release_of(Poisson(60), 2.0, examples=600, nominal_noise_multiplier=3.0)
     with pytest.raises(ValueError, match="as_published=False"):
         Selection((((printed, 1),),), 10.0)
+    with pytest.raises(ValueError, match=r"cannot draw by TruncatedPoisson.*Use sampling.Poisson\(batch_size\)"):
+        Selection((((STEP, 1), (release_of(TruncatedPoisson(60), 2.0, examples=600), 1)),), 10.0)
     with pytest.raises(ValueError, match=r"Received: add_or_remove_one of a record and .*NoisyMean"):
         Selection((((STEP, 1),), ((release_of(FixedSize(60), 1.0), 1),)), 10.0)
     for mean, shape in ((0.9, 1.0), (math.nan, 1.0), (10.0, -0.1), (10.0, math.nan), (math.inf, 1.0)):

@@ -86,6 +86,8 @@ def test_numbers_as_objects_and_complex_numbers_and_sparse_matrices():
     assert_refused(made(), r"entries are numbers: encode them by y.astype", y=Y.astype(object))
     assert_refused(made(), "Encode complex numbers by two columns", x=X.astype("complex64"))
     assert_refused(made(), r"x is a Sparse, a sparse matrix. Make it dense: x.toarray\(\)", x=Sparse())
+    with pytest.raises(ValueError, match=r"source is a Sparse, a sparse matrix. Make it dense: source.toarray\(\)"):
+        tfdp.records(Sparse(), lambda row: row)
 
 
 def test_a_metric_of_one_column():

@@ -155,6 +155,12 @@ def test_calls_that_draw_are_not_repeated(layer, eager, says):
     assert model.predict(np.ones((2, 3, 2), "float32"), verbose=0).shape == (2, 1)
 
 
+def test_sums_of_ones_own_are_told_of_a_graph_where_the_model_is_compiled_already():
+    model = private(Dropped(True), kl.Flatten(), kl.Dense(1), shape=(3, 2), run_eagerly=False)
+    with pytest.raises(ValueError, match=r"bounded_gradient_sums of your own, within a tf\.function"):
+        model.bounded_gradient_sums(np.ones((8, 3, 2), "float32"), np.zeros((8, 1), "float32"))
+
+
 def test_a_rule_needs_no_repeated_call():
     model = private(Dropped(True), kl.Flatten(), kl.Dense(1), shape=(3, 2))
     model.fit(np.ones((8, 3, 2), "float32"), np.zeros((8, 1), "float32"), batch_size=4, verbose=0)

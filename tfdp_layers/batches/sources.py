@@ -85,6 +85,7 @@ def records(
             while records are drawn, for one of another shape or type than the first, that holds NaN, or that is not
             what its index held when it was first read.
     """
+    refuse_sparse("source", source)
     if isinstance(source, tf.data.Dataset):
         if transform is not None:
             raise ValueError("transform is for sources with an index. Use dataset.map(...) before tfdp.records.")

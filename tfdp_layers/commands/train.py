@@ -18,8 +18,9 @@ from tfdp_layers.commands.training_plan import Training, held_out, prepare
 from tfdp_layers.commands.training_report import STEPS, plan, result
 from tfdp_layers.zoo import datasets
 from tfdp_layers.zoo.datasets import Dataset
+from tfdp_layers.zoo.recipes import Recipe
 
-__all__ = ["COMMAND", "compiled"]
+__all__ = ["COMMAND", "compiled", "fit_arguments"]
 
 _DESCRIPTION = """
 Trains a classifier of images so that what it learned reveals little about any one training image:
@@ -166,6 +167,11 @@ def _optimizer(training: Training) -> Any:
     return optimizers.NoisyOptimizer(stepping, noise, noise=correlated, noise_allocation=recipe.noise_allocation)
 
 
+def fit_arguments(recipe: Recipe) -> dict[str, Any]:
+    """What `fit` of a model takes of a recipe beside the draw; the rest of it `compiled` takes."""
+    return {"epochs": recipe.epochs, "views": recipe.views}
+
+
 def _fit(training: Training, model: Any) -> tuple[Training, float]:
     """Trains; returns what it trained on, and the seconds that it took, evaluations in between included."""
     import keras
@@ -184,8 +190,7 @@ def _fit(training: Training, model: Any) -> tuple[Training, float]:
             data.x_train,
             data.y_train,
             sampling=training.sampling,
-            epochs=training.recipe.epochs,
-            views=training.recipe.views,
+            **fit_arguments(training.recipe),
             physical_batch_size=options.physical_batch_size,
             validation_data=(data.x_test, data.y_test),
             validation_batch_size=_EVALUATION_BATCH,

@@ -21,7 +21,7 @@ from tfdp_layers.commands.command import (
     wrapped,
 )
 from tfdp_layers.commands.quiet_import import quiet_import
-from tfdp_layers.commands.train import compiled
+from tfdp_layers.commands.train import compiled, fit_arguments
 from tfdp_layers.commands.training_options import TrainingOptions
 from tfdp_layers.commands.training_plan import Training
 from tfdp_layers.zoo import datasets, recipes
@@ -72,9 +72,10 @@ def _run(values: flags.FlagValues) -> int:
     varied, trials = _all_varied(values.vary), positive("trials", values.trials, "the number of trials on average")
     options = _options(values)
     _check_varied(options, varied)
-    training = _prepared(options)
     with quiet_import():
         import tensorflow  # noqa: F401
+    _refuse_idle(options, varied)
+    training = _prepared(options)
     from tfdp_layers import tuning
 
     space = {name: tuning.LogUniform(*of) if isinstance(of, tuple) else of for name, of in varied.items()}
@@ -105,7 +106,7 @@ def _search(training: Training, space: dict[str, Any], trials: Any, ledger: Ledg
     from tfdp_layers.callbacks import BudgetExhausted
 
     data, recipe, options, half = training.data, training.recipe, training.options, len(training.data.y_test) // 2
-    costly = {name: getattr(recipe, name) for name in ("epochs", "batch_size") if name not in space}
+    of_fit = {"batch_size": recipe.batch_size, **fit_arguments(recipe)}
     try:
         return tuning.random_search(
             lambda settings: compiled(replace(training, recipe=replace(recipe, **settings))),
@@ -117,7 +118,7 @@ def _search(training: Training, space: dict[str, Any], trials: Any, ledger: Ledg
             validation_data=(data.x_test[:half], data.y_test[:half]),
             trials=trials,
             ledger=ledger,
-            **costly,
+            **{name: value for name, value in of_fit.items() if name not in space},
         )
     except (BudgetExhausted, LedgerError, tuning.SearchFailed) as error:
         raise Refusal(str(error)) from error
@@ -212,6 +213,31 @@ def _check_varied(options: TrainingOptions, varied: dict[str, Any]) -> None:
                 check_settings(options.model, options.method, replace(recipe, **{name: value}), dataset)
     except ValueError as error:
         raise Refusal(f"--vary {error}") from error
+
+
+def _refuse_idle(options: TrainingOptions, varied: dict[str, Any]) -> None:
+    """Raises Refusal for what is varied though no trial would differ by it: what neither model nor fit is made from."""
+    data = datasets.black_image(options.dataset or datasets.DEFAULT)
+    read: set[str] = set()
+
+    class Watched(Recipe):
+        def __getattribute__(self, name: str) -> Any:
+            read.add(name)
+            return super().__getattribute__(name)
+
+    recipe = options.recipe(data.name)
+    watched = Watched(**{field.name: getattr(recipe, field.name) for field in fields(Recipe)})
+    read.clear()
+    try:
+        compiled(Training(options, data, watched, "calibrate", Ledger(), data))
+    except ValueError as error:
+        raise Refusal(f"the network cannot be built: {error}") from error
+    idle = sorted(set(varied) - read - {"epochs", "batch_size"})
+    if idle:
+        raise Refusal(
+            f"--vary {', '.join(idle)} would change nothing: no trial of --model {options.model} --method"
+            f" {options.method} is made from it. Leave it out; in tfdp train, --setting takes it."
+        )
 
 
 def _around(rate: float) -> Any:

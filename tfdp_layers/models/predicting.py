@@ -5,7 +5,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from tfdp_layers.accounting.footprint import came_from
+from tfdp_layers.accounting.footprint import predicted_for
 from tfdp_layers.structure import KerasMixin
 
 __all__ = ["Predicting"]
@@ -28,8 +28,6 @@ class Predicting(KerasMixin):
 
 def from_records(made: Any, given: Any) -> Any:
     """What was made, of which is noted that it was computed from the records given, row for row."""
-    leaves = keras.tree.flatten(given)
-    for array in keras.tree.flatten(made):
-        if isinstance(array, np.ndarray):
-            came_from(array, *leaves)
+    arrays = [one for one in keras.tree.flatten(made) if isinstance(one, np.ndarray)]
+    predicted_for(arrays, keras.tree.flatten(given))
     return made

@@ -125,8 +125,8 @@ def no_draws(layer: Any, eager: bool) -> str:
         f"Layer {layer.name!r} draws random numbers in its call (dropout, say), and its gradients are taken record by"
         " record, by calling it once more for each: those calls would draw other numbers than the loss did. Put the"
         " random layer before or behind it, as a layer of the model."
-        + " Or compile with run_eagerly=False: compiled steps see what a layer does without calling it again."
-        * eager
+        + " Or take them in a graph, which sees what a layer does without calling it again: fit does where the model is"
+        " compiled with run_eagerly=False; a call of bounded_gradient_sums of your own, within a tf.function." * eager
     )
 
 
