@@ -13,6 +13,7 @@ from tfdp_layers.models.accounts import forget_released, released_values
 
 _RNG = np.random.default_rng(0)
 X, Y = _RNG.normal(size=(20, 6)).astype("float32"), _RNG.integers(0, 2, 20)
+KEPT = []
 LOSS = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
@@ -38,6 +39,7 @@ def written(tmp_path, monkeypatch):
     model = private(ordinary())
     model.fit(X, Y, batch_size=10, epochs=2, verbose=0)
     path = tf.train.Checkpoint(model=model).save(str(tmp_path / "c"))
+    tf.train.Checkpoint(model=model, optimizer=model.optimizer).save(str(tmp_path / "o"))
     model.save_weights(tmp_path / "w.weights.h5")
     forget_released(released_values(model))
     monkeypatch.setattr(released_numbers, "_passing", type(released_numbers._passing)())
@@ -105,11 +107,51 @@ def around(path):
     return model
 
 
+def scaled(path):
+    net = ordinary()
+    net.compile(keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam()), LOSS)
+    return private(restore(net, path))
+
+
+def with_optimizer(path):
+    net, optimizer = ordinary(), keras.optimizers.Adam()
+    tf.train.Checkpoint(model=net, optimizer=optimizer).restore(path.replace("c-1", "o-1")).expect_partial()
+    model = private(net)
+    model.kept = optimizer
+    return model
+
+
+def compiled_later(path):
+    """The baseline that is compiled anew for each setting throws away what waits for a private optimizer."""
+    net = restore(ordinary(), path)
+    model = private(net)
+    for _ in range(2):
+        net.compile(keras.optimizers.Adam(), LOSS)
+    return model
+
+
+def values(path):
+    net, model = restore(ordinary(), path), private(ordinary())
+    KEPT.append(net)
+    tfdp.make_private(ordinary())  # somebody looked
+    model.set_weights(net.get_weights())
+    return model
+
+
+def cloned(path):
+    net = restore(ordinary(), path)
+    clone = keras.models.clone_model(net)
+    clone.set_weights(net.get_weights())
+    KEPT.append(net)
+    return private(clone)
+
+
 def with_twins(path):
     return tfdp.make_private(restore(ordinary(), path), bounding="backprop_clipping")
 
 
 WAYS = [before, after, gone, ordinary_copy, compiled_before, compiled_after, within, frozen, part_of, around]
+WAYS += [scaled, with_optimizer, compiled_later, values, cloned]
 
 
 @pytest.mark.parametrize("use", ["statement", "fit", "save"])
@@ -183,3 +225,98 @@ def test_models_that_share_nothing_owe_nothing(written):
     model.fit(X, Y, batch_size=10, verbose=0)
     assert model.privacy_statement(1e-3).steps == 2
     assert restored.name == "net"
+
+
+def thrown_away(path):
+    net = restore(ordinary(), path)
+    for _ in range(2):
+        net.compile(keras.optimizers.Adam(), LOSS)
+    return net
+
+
+def layers_alone(path):
+    net, x = restore(ordinary(), path), keras.Input((6,))
+    new = keras.Model(x, keras.layers.Dense(3)(net.get_layer("h")(x)))
+    del net
+    gc.collect()
+    return new
+
+
+def weights_alone(path):
+    return restore(ordinary(), tf.train.Checkpoint(model=ordinary()).save(path))
+
+
+def said(model):
+    return " ".join(str(model.privacy_statement(1e-3)).split())
+
+
+@pytest.mark.parametrize("way", [thrown_away, layers_alone, weights_alone], ids=lambda way: way.__name__)
+def test_what_nobody_can_read_any_more_is_noted(way, written, tmp_path):
+    net = way(written[0])
+    gc.collect()
+    model = private(net)
+    assert "what it counts could not be read any more" in said(model)
+    model.fit(X, Y, batch_size=10, verbose=0)
+    model.save(tmp_path / "m.keras")
+    assert all("could not be read any more" in said(one) for one in (model, tfdp.load_model(tmp_path / "m.keras")))
+
+
+def test_public_checkpoints_are_declared(written):
+    net = tfdp.public(weights_alone(written[0]))
+    assert "could not be read" not in said(private(net))
+    with pytest.raises(ValueError, match="there is nothing to declare"):
+        tfdp.public(restore(ordinary(), written[0]))  # of a private training
+
+
+def test_a_public_checkpoint_takes_the_place_of_a_private_one(written, tmp_path):
+    net = restore(ordinary(), written[0])
+    public = ordinary()
+    public.compile("adam", LOSS)
+    public.fit(X, Y, verbose=0)
+    restore(net, tf.train.Checkpoint(model=public).save(str(tmp_path / "p")))
+    assert private(net).privacy_statement(1e-3).steps == 0
+
+
+def test_a_checkpoint_that_is_gone_counts_more_than_any_ledger(written, tmp_path):
+    net = ordinary()
+    model = private(net)
+    model.fit(X, Y, batch_size=10, epochs=3, verbose=0)
+    restore(net, written[0])
+    for file in tmp_path.glob("c-1*"):
+        file.unlink()
+    with pytest.raises(ValueError, match="an unknown number of releases"):
+        model.privacy_statement(1e-3)
+
+
+def test_optimizers_of_the_callers_own_are_left_in_peace(written):
+    class Plain:
+        releases = 3
+
+    class Trainer(keras.Model):
+        def __init__(self, net):
+            super().__init__()
+            self.net, self.optimizer = net, Plain()
+
+    net = ordinary()
+    model = private(net)
+    trainer = Trainer(net)
+    restored = restore(ordinary(), written[0])
+    model.fit(X, Y, batch_size=10, verbose=0)
+    assert model.privacy_statement(1e-3).steps == 2
+    assert trainer.net is net
+    assert restored is not net
+
+
+def test_training_goes_on_from_its_own_checkpoints(tmp_path, recwarn):
+    net = ordinary()
+    model = private(net)
+    model.fit(X, Y, batch_size=10, epochs=2, verbose=0)
+    path = tf.train.Checkpoint(model=model).save(str(tmp_path / "c"))
+    model.fit(X, Y, batch_size=10, verbose=0)
+    for way in (lambda: restore(net, path), lambda: restore(model, path), lambda: restore(model.to_keras(), path)):
+        way()
+        steps = model.ledger.steps
+        model.fit(X, Y, batch_size=10, verbose=0)
+        assert model.privacy_statement(1e-3).steps == steps + 2
+    assert "could not be read" not in said(model)
+    assert model.privacy_statement(1e-3).steps == 12

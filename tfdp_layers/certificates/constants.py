@@ -10,6 +10,7 @@ import numpy as np
 
 from tfdp_layers.accounting.left import leave_anew, leave_elsewhere
 from tfdp_layers.accounting.released import remember_held
+from tfdp_layers.certificates.checkpoints import releases_brought, settle_restored
 from tfdp_layers.certificates.ordinary import declare, optimizers_on, undeclared
 from tfdp_layers.instances import refuse_class, refuse_other_kind
 from tfdp_layers.structure import held_by, variables_held
@@ -32,8 +33,8 @@ def public(layer: Layer) -> Layer:
 
     Args:
         layer: a Normalization, Discretization, IntegerLookup, StringLookup or TextVectorization layer whose constants
-            are set, a model with weights that took steps of an ordinary optimizer, or a model with such inside, at any
-            depth.
+            are set, a model with weights that took steps of an ordinary optimizer, or were restored from a public
+            tf.train.Checkpoint, or a model with such inside, at any depth.
 
     Returns: the layer.
     Raises: ValueError where there is no such layer, or it is not built.
@@ -45,7 +46,8 @@ def public(layer: Layer) -> Layer:
     held = [one for one in layer._flatten_layers() if not has_given_constants(one)]
     trained = [one.optimizer for one in layer._flatten_layers() if undeclared_steps(one)]
     trained += optimizers_on(layer.weights)  # of models that share its layers, and of loops
-    if not held and not trained:
+    restored = [number for number, releases in releases_brought(layer.weights).items() if not releases]
+    if not held and not trained and not restored:
         raise ValueError(
             f"Layer {layer.name!r} ({type(layer).__name__}) holds no constants that adapt() could have learned, and"
             " took no steps of an ordinary optimizer: there is nothing to declare. tfdp.public lifts no other refusal."
@@ -55,6 +57,7 @@ def public(layer: Layer) -> Layer:
         vars(one)[_MARK] = found
     for one in trained:
         declare(one)
+    settle_restored(layer.weights, restored)
     declared = [*map(held_by, [*(weight for one in held for weight in one.weights), *trained_by(trained, layer)])]
     remember_held(declared)  # what was released into them before is paid for all the same
     leave_anew(declared)

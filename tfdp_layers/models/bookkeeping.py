@@ -40,7 +40,7 @@ from tfdp_layers.models.accounts import (
 )
 from tfdp_layers.models.earlier import note_of_ordinary
 from tfdp_layers.models.run import PrivacyState
-from tfdp_layers.models.unpaid import refuse_unpaid, watch_others, watch_parts
+from tfdp_layers.models.unpaid import note_checkpoints, refuse_unpaid
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.optimizers.restored import Restored
 from tfdp_layers.proof.metrics import written_by_records
@@ -99,9 +99,10 @@ class Bookkeeping(KerasMixin):
         """
         state, account = self._privacy, self._privacy.account
         with unchanged():
+            if not self.made_in_fit:
+                note_checkpoints(self, self.weights)
             if self._optimizer_variables():
                 account.watch(Restored(self, self.optimizer))
-            watch_parts(account, self)
             join_accounts(account, self.weights, self.trainable_variables)
             remember_restored(account, self.weights)
             leave_copies(map(held_by, self.weights))
@@ -316,8 +317,6 @@ class Bookkeeping(KerasMixin):
                 " weights cost would be stated too small. Nothing is stated or saved. Call fit again, and please report"
                 " how this one was started."
             )
-        if not (self._is_as_left() if run is None else run.made or self._privacy.as_left):
-            watch_others(self._privacy.account, self)
         refuse_unpaid(self._privacy.account, self.optimizer if self._optimizer_variables() else None)
 
     def audit(self, x: Any, y: Any, canaries: Canaries | int = 500, **options: Any) -> Any:

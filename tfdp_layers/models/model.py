@@ -14,7 +14,7 @@ from tfdp_layers.models.elsewhere import unexpected
 from tfdp_layers.models.preprocessor import warn_of_preprocessor
 from tfdp_layers.models.rebuilding import makes_itself
 from tfdp_layers.models.training import PrivateTraining
-from tfdp_layers.models.unpaid import watch_origin
+from tfdp_layers.models.unpaid import note_checkpoints
 from tfdp_layers.structure import functional_class, held_by, inputs_of, outputs_of
 
 _WAYS = "A loss of your own goes to compile (one value a record), steps of your own are a loop (docs/loops.md)"
@@ -174,7 +174,7 @@ def make_private(
     private = PrivateModel(inputs_of(model), outputs_of(model), name=model.name)
     # What its weights, or those that they are copies of, cost already: weights that were paid for have one ledger.
     join_accounts(private._privacy.account, origin.weights, ())
-    watch_origin(private._privacy.account, private, origin)
+    note_checkpoints(private, origin.weights)
     if isinstance(origin, PrivateTraining):
         private._privacy.account.join([origin._privacy.account])
         earlier |= origin._privacy.earlier

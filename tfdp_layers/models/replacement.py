@@ -12,7 +12,7 @@ from tfdp_layers.models.conversion import same_layer
 from tfdp_layers.models.model import PrivateModel, PrivateSequential
 from tfdp_layers.models.substitutes import called_as, kind_of, refusal_of, substitute
 from tfdp_layers.models.training import PrivateTraining
-from tfdp_layers.models.unpaid import refuse_unpaid_ordinary
+from tfdp_layers.models.unpaid import refuse_unpaid_copies
 from tfdp_layers.structure import held_by, inputs_of, is_container, outputs_of
 
 
@@ -55,7 +55,7 @@ def replace_batch_normalization(model: keras.Model, by: Any = "group") -> keras.
     """
     kind = kind_of(by)
     refuse_out_of_reach(model, kind)
-    refuse_unpaid_ordinary(model)
+    refuse_unpaid_copies(model)
     charged = [one for one in model._flatten_layers() if isinstance(one, PrivateTraining)]
     for one in charged:
         one._settle_accounts()

@@ -171,6 +171,7 @@ class PrivacyState:
         self.foreign: set[bytes] = set()  # by digests, what something else had put into weights as a `fit` opened
         self.earlier: set[Steps] = set()  # of ordinary optimizers, on the weights that trainings began from
         self.left_beside = Left()  # what trainings left in what their steps read
+        self.restores: set[int] = set()  # of checkpoints, that it was asked what they count
         self.as_left = False  # whether all weights hold what a training or a file left in them, as a `fit` opens
         self._replicas: Replicas | None = None
         self._per_record: PerRecordLoss | None = None

@@ -1,26 +1,33 @@
 """Weights that came without what they cost: nothing is stated of them, saved, or trained on."""
 
-import contextlib
+from collections.abc import Iterable
 from typing import Any
 
-import keras
+from tfdp_layers.accounting.account import Account, account_of
+from tfdp_layers.accounting.released import is_known_value, remember_owed
+from tfdp_layers.certificates.checkpoints import UNREADABLE, releases_brought, settle_restored, trained_by_private
+from tfdp_layers.optimizers.restored import accept_restored, releases_of
+from tfdp_layers.structure import held_by
 
-from tfdp_layers.accounting.account import Account
-from tfdp_layers.certificates.ordinary import instances_of
-from tfdp_layers.optimizers.restored import Deferred, releases_of
-from tfdp_layers.proof.reads import same_as
+__all__ = ["accept_weights", "note_checkpoints", "refuse_unpaid", "refuse_unpaid_copies"]
 
 _ELSEWHERE = (
     "Checkpoints of tf.train.Checkpoint and OrbaxCheckpoint hold no ledger: give the model the one of the training that"
     " wrote them, model.ledger = tfdp.accounting.Ledger(its path), or model.ledger.merge(its ledger). Without one,"
     " restore a file of model.save or model.save_weights into a new model. Where an ordinary optimizer wrote it, on"
-    " public data, restore it into the ordinary model, and make that private: tfdp.make_private(model)."
+    " public data, restore it into a new ordinary model, and make that private: tfdp.make_private(model)."
 )
 _LOADED = (
     "Weights were loaded into this model, and the ledger saved with them was not: it is missing, damaged, or of another"
     " data set (the error from loading says which); or they are copies of such weights; or those of a trial that a"
     " search did not show. Load weights with their ledger, or public ones: load_weights(path, public=True)."
     f" {_ELSEWHERE}"
+)
+_UNSEEN = (
+    "A checkpoint of tf.train.Checkpoint was restored into weights of this model before its private training, by an"
+    " ordinary model, and what it counts could not be read any more. If a private training wrote it, what that cost is"
+    " not in this statement (model.ledger.merge of its ledger adds it), nor what an ordinary one took from records; if"
+    " it is public, nothing is lost (tfdp.public of the model that was restored, before make_private, says so)."
 )
 _RESTORED = (
     "The optimizer counts {releases} releases and the ledger {counted}: these weights, or the ones they were copied"
@@ -39,41 +46,53 @@ def refuse_unpaid(account: Account, optimizer: Any) -> None:
         raise ValueError(_LOADED)
     counted = account.ledger.updates
     if owed := account.owed:
-        raise ValueError(_RESTORED.format(releases=owed, counted=counted))
+        raise ValueError(_restored(owed, counted))
     if optimizer is not None and (made := releases_of(optimizer)) > counted:
         raise ValueError(
-            _RESTORED.format(releases=made, counted=counted)
+            _restored(made, counted)
             + " Or another model was trained with this optimizer: give each model an optimizer of its own."
         )
 
 
-def watch_origin(account: Account, model: Any, origin: Any) -> None:
-    """Asks from here on what checkpoints brought through another model, an ordinary one, with weights of this one."""
-    if isinstance(origin, keras.Model) and not hasattr(origin, "_privacy"):
-        account.watch(Deferred(model, origin))
+def note_checkpoints(model: Any, weights: Iterable[Any]) -> None:
+    """Counts what checkpoints brought into these weights of a private model, through whichever model they came.
 
-
-def watch_parts(account: Account, model: Any) -> None:
-    """As `watch_origin`, of the ordinary models that are parts of this one."""
-    for one in model._flatten_layers(include_self=False):
-        watch_origin(account, model, one)
-
-
-def watch_others(account: Account, model: Any) -> None:
-    """As `watch_origin`, of all that are alive: any model that holds a layer may be restored, and its weights too."""
-    held = same_as(model.weights)
-    for one in instances_of(keras.Model):
-        with contextlib.suppress(Exception):  # one that is being made has no weights yet
-            if any(map(held, one.weights)):
-                watch_origin(account, model, one)
-
-
-def refuse_unpaid_ordinary(model: Any) -> None:
-    """Raises ValueError where an ordinary model was restored from a checkpoint of a private training.
-
-    Copies of its weights would say nothing of that.
+    Who holds copies of weights of such a checkpoint, in ordinary models that live, owes its releases, too. Of what
+    nobody can say any more whether a private training wrote it, statements have a note.
     """
-    ordinary = [one for one in model._flatten_layers() if isinstance(one, keras.Model) and not hasattr(one, "_privacy")]
-    for one in ordinary:
-        if releases := Deferred(one).brought():
-            raise ValueError(_RESTORED.format(releases=releases, counted="of an ordinary model none"))
+    state, weights = model._privacy, list(weights)
+    account = state.account
+    own = {getattr(one, "_self_update_uid", -1) for one in model._optimizer_variables()}
+    for restore, releases in releases_brought(weights).items():
+        if restore in state.restores:
+            continue
+        state.restores.add(restore)
+        if releases:
+            account.owe(releases)
+        elif releases is None and restore not in own and not _is_known(weights, restore):
+            account.remark(_UNSEEN)
+    for releases, held in trained_by_private():
+        source = Account()
+        source.owe(releases)
+        remember_owed(source, [one for one in map(held_by, held) if account_of(one) is None])
+
+
+def _is_known(weights: list[Any], restore: int) -> bool:
+    return any(is_known_value(held_by(one)) for one in weights if getattr(one, "_self_update_uid", -1) == restore)
+
+
+def accept_weights(account: Account, model: Any) -> None:
+    """As `accept_restored`: what a file brought took the place of all weights, those of checkpoints, too."""
+    accept_restored(account, model)
+    settle_restored(model.weights)
+
+
+def refuse_unpaid_copies(model: Any) -> None:
+    """Raises ValueError where an ordinary model holds a checkpoint of a private training: copies would not say so."""
+    if releases := max(filter(None, releases_brought(model.weights).values()), default=0):
+        raise ValueError(_restored(releases, "of an ordinary model none"))
+
+
+def _restored(releases: int, counted: int | str) -> str:
+    number: int | str = "an unknown number of" if releases == UNREADABLE else releases
+    return _RESTORED.format(releases=number, counted=counted)

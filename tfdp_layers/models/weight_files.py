@@ -59,8 +59,9 @@ from tfdp_layers.models.crossing import forget_metrics
 from tfdp_layers.models.kept import kept_of
 from tfdp_layers.models.quantizing import refuse_calibration
 from tfdp_layers.models.rebuilding import begin_lora_anew, described, rebuilt, refuse_lost_ties, restore_trained
+from tfdp_layers.models.unpaid import accept_weights
 from tfdp_layers.models.whole_file import whole_model, whole_weights
-from tfdp_layers.optimizers.restored import accept_restored, releases_in
+from tfdp_layers.optimizers.restored import releases_in
 from tfdp_layers.structure import held_by
 
 _loading = threading.local()
@@ -142,7 +143,7 @@ class WeightFiles(Bookkeeping):
                 if refused and not was:
                     self._refuse_unpaid_weights()  # with skip_mismatch Keras warns only
             if not any((*args, *kwargs.values())):  # with options some weights may be those before
-                accept_restored(account, self)
+                accept_weights(account, self)
             remember_now()  # what was loaded has its numbers
             if public:
                 now = zip(held, before, strict=True)
@@ -167,8 +168,7 @@ class WeightFiles(Bookkeeping):
     def set_weights(self, weights: Any) -> None:
         """As in Keras; what copies of released weights cost joins the ledger: where it cannot, statements refuse."""
         self._privacy.decided("set the weights")
-        weights = list(weights)
-        self._refuse_other_shapes(weights)
+        self._refuse_other_shapes(weights := list(weights))
         held = [*map(held_by, self.weights)]
         with unchanged(), contextlib.suppress(ValueError, LedgerError):
             join_copies(self._privacy.account, weights)

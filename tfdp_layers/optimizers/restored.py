@@ -1,15 +1,14 @@
 """What optimizers, and checkpoints that wait for one, say that weights cost before they came here."""
 
-import contextlib
 import weakref
 from typing import Any
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from tfdp_layers.accounting.account import Account
 from tfdp_layers.accounting.digests import numbers_of
+from tfdp_layers.certificates.checkpoints import releases_waiting
 from tfdp_layers.structure import held_by
 
 __all__ = ["Deferred", "Restored", "accept_restored", "releases_in", "releases_of"]
@@ -66,69 +65,37 @@ class Restored(_Brought):
 
 
 class Deferred(_Brought):
-    """What a checkpoint says of a private optimizer through a model that has none: TensorFlow keeps that for later.
+    """What a checkpoint says of the private optimizer of a model that has none: TensorFlow keeps that for later.
 
     As `Restored`, of which `compile` makes one, with the count in it: of an ordinary optimizer, too, which says 0 here.
-
-    Args:
-        model: whose weights came with it.
-        holder: another model that holds these weights and was restored: the one, say, that it was made from.
     """
 
     made = 0
 
-    def __init__(self, model: Any, holder: Any = None) -> None:
-        holder = model if holder is None else holder
-        super().__init__(model, holder, _waiting_in(holder))
+    def __init__(self, model: Any) -> None:
+        self._kept = getattr(model, "_self_unconditional_deferred_dependencies", {})
+        super().__init__(model, model, self._kept)
         self._read: dict[int, int] = {}  # by which restore it came
         self._accepted = -1
 
     def brought(self) -> int:
-        """The most releases that a checkpoint counts which no optimizer took over; 1 where it cannot be read.
+        """The most releases that a checkpoint counts which no optimizer took over, or more where it cannot be read.
 
         Not those of the newest: it may be one of a part of the weights, beside which an older one's are still there.
         """
-        for one in self._waiting():
-            if (moment := _moment(one)) > self._accepted and moment not in self._read:
-                self._read[moment] = _releases_waiting(one)
-        return max((count for moment, count in self._read.items() if moment > self._accepted), default=0)
+        new = [one for one in self._kept.get("optimizer") or () if _moment(one) > self._accepted]
+        for one in new:
+            if (moment := _moment(one)) not in self._read:
+                self._read[moment] = releases_waiting(one)
+        return max((self._read[_moment(one)] for one in new), default=0)
 
     def accept(self) -> None:
         """As `Restored.accept`."""
-        self._accepted = max(map(_moment, self._waiting()), default=self._accepted)
-
-    def _waiting(self) -> list[Any]:
-        """Places in checkpoints: of optimizers that the model lacks, and of those that its ordinary one would wrap."""
-        ordinary = getattr(self._holder(), "optimizer", None)
-        inner = () if ordinary is None else _waiting_in(ordinary).get("inner_optimizer", ())
-        return [*self._asked.get("optimizer", ()), *inner]
-
-
-def _waiting_in(kept: Any) -> Any:
-    """What TensorFlow keeps for parts that this object has not got yet, by their names."""
-    kept._maybe_initialize_trackable()
-    return kept._self_unconditional_deferred_dependencies
+        self._accepted = max(map(_moment, self._kept.get("optimizer") or ()), default=self._accepted)
 
 
 def _moment(waiting: Any) -> int:
     return int(waiting.checkpoint.restore_uid)
-
-
-def _releases_waiting(waiting: Any) -> int:
-    """How many releases the private optimizer counts whose place in a checkpoint this is, or that of what it wraps; 0
-    of one that is not private."""
-    nodes = waiting.checkpoint.object_graph_proto.nodes
-    within = {one.local_name: one.node_id for one in nodes[waiting.proto_id].children}
-    around = [{one.local_name: one.node_id for one in node.children} for node in nodes]
-    wrapping = [parts for parts in around if parts.get("inner_optimizer") == waiting.proto_id]
-    private = [parts for parts in (within, *wrapping) if "inner_optimizer" in parts and _SCALES not in parts]
-    if not private:
-        return 0
-    with contextlib.suppress(Exception):  # the files may be gone: then nobody knows how many
-        found = tf.train.load_checkpoint(waiting.checkpoint.save_path_string)
-        (key,) = (one.checkpoint_key for one in nodes[private[0]["_iterations"]].attributes)
-        return int(np.max(found.get_tensor(key)))
-    return 1
 
 
 def releases_of(optimizer: Any) -> int:
