@@ -205,3 +205,184 @@ def test_a_function_that_draws_by_a_number_has_no_batch_to_mix():
         warn_of_mixing(Data.counter().map(draw).map(lambda x, y: (2.0 * x, y)))
     with pytest.warns(UserWarning, match="Records may meet"):
         warn_of_mixing(Data.counter().map(draw).map(lambda x, y: (x - tf.reduce_mean(x, 0), y)))
+
+
+def less_the_mean(x, y):
+    return x - tf.reduce_mean(x, 0), y
+
+
+def doubled(x, y):
+    return 2.0 * x, y
+
+
+def halves(make):
+    return [make(ROWS.take(32)), make(ROWS.skip(32))]
+
+
+TURNS = {
+    "sampled": lambda parts: Data.sample_from_datasets(parts, seed=1),
+    "chosen": lambda parts: Data.choose_from_datasets(parts, Data.range(2).repeat(2)),
+    "within each other": lambda parts: Data.sample_from_datasets([Data.sample_from_datasets(parts[:1]), parts[1]]),
+}
+
+
+def declared_four(pipeline):
+    said = declared_as_it_is(pipeline.apply(tf.data.experimental.assert_cardinality(4)))
+    return [one for one in said if one.startswith("Records may meet")]
+
+
+@pytest.mark.parametrize("drop", [True, False])
+@pytest.mark.parametrize("name", TURNS)
+def test_batches_that_take_turns_are_looked_at_as_each_is(name, drop):
+    """They passed for flat maps, and nothing below them was looked at (one record moved 16 rows)."""
+
+    def batches(function):
+        return lambda rows: rows.batch(SIZE, drop_remainder=drop).map(function)
+
+    for made in (
+        TURNS[name](halves(batches(less_the_mean))),
+        TURNS[name](halves(lambda rows: rows.batch(SIZE, drop_remainder=drop))).map(less_the_mean),
+    ):
+        assert [" makes a row out of several records" in one for one in declared_four(made)] == [True]
+        with pytest.raises(ValueError, match=r"Records meet in this pipeline: .*Mean over the records"):
+            tfdp.records(made.unbatch())
+    assert declared_four(TURNS[name](halves(batches(doubled)))) == []
+    rows = TURNS[name](halves(lambda rows: rows.map(lambda x, y: (x - tf.reduce_mean(x), y))))
+    assert declared_four(rows.batch(SIZE, drop_remainder=drop).map(doubled)) == []
+
+
+def of_records(pipeline):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        tfdp.records(pipeline)
+    return [text for one in caught if "records meet" in (text := str(one.message))]
+
+
+@pytest.mark.parametrize("drop", [True, False])
+def test_what_may_be_beyond_a_type_is_never_certain(drop):
+    """All grays of bytes lie within the type, which the proof does not see: they were refused as mixed."""
+    grays = PICTURES.batch(SIZE, drop_remainder=drop).map(lambda x, y: (tf.image.rgb_to_grayscale(x), y))
+    for said in (declared_as_it_is(grays), of_records(grays.unbatch())):
+        assert ["is not understood: a real number beyond the type" in one for one in said] == [True]
+    colors = grays.map(lambda x, y: (tf.image.grayscale_to_rgb(x), y))
+    assert len(declared_as_it_is(colors)) == 1  # of the first function alone
+    beside = PICTURES.batch(SIZE, drop_remainder=drop).map(
+        lambda x, y: (tf.image.rgb_to_grayscale(x), tf.cast(y, tf.float32) - tf.reduce_mean(tf.cast(y, tf.float32)))
+    )
+    assert [" makes a row out of several records" in one for one in declared_as_it_is(beside)] == [True]
+    source = Data.from_tensor_slices((IMAGES[..., :1], Y)).batch(SIZE, drop_remainder=drop)
+    assert declared_as_it_is(source.map(lambda x, y: (tf.image.grayscale_to_rgb(x), y))) == []
+
+
+def named(rows):
+    """Pipelines of numbers that hand on what they hold."""
+    changed, batches = rows.map(doubled), rows.batch(SIZE, drop_remainder=True)
+    return {
+        "shards, changed": Data.range(2).interleave(lambda k: rows.shard(2, k).map(doubled)).batch(SIZE),
+        "shards of what was changed": Data.range(2).interleave(lambda k: changed.shard(2, k).map(doubled)).batch(SIZE),
+        "epochs": Data.range(2).flat_map(lambda _: rows.shuffle(64).batch(SIZE)),
+        "epochs of batches": Data.range(2).flat_map(lambda _: batches.map(doubled)),
+        "epochs, their batches changed": Data.range(2).flat_map(lambda _: batches).map(doubled),
+        "epochs of records": Data.range(2).flat_map(lambda _: changed.shuffle(64)).batch(SIZE),
+    }
+
+
+def test_what_flat_maps_of_numbers_hand_on_is_looked_at_as_in_the_pipeline():
+    kept = [name for name in named(ROWS) if name != "epochs of batches"]  # a function within is not followed
+    for name in kept:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warn_of_mixing(named(ROWS)[name])
+    for name in ("shards, changed", "shards of what was changed"):
+        assert of_records(named(ROWS)[name].unbatch()) == []
+    mixed = ROWS.batch(SIZE, drop_remainder=True).map(less_the_mean)
+    for made in (
+        Data.range(2).flat_map(lambda _: mixed),
+        Data.range(2).flat_map(lambda _: mixed.shuffle(4).take(4).prefetch(1)),
+        Data.range(2).interleave(lambda k: mixed.shard(2, k)),
+    ):
+        assert [" makes a row out of several records" in one for one in declared_four(made)] == [True]
+    for made in (
+        Data.range(2).interleave(lambda k: ROWS.shard(2, k).batch(SIZE).map(less_the_mean)),
+        Data.range(2).interleave(lambda k: mixed.shard(2, k).map(less_the_mean)),
+        Data.range(2).flat_map(lambda _: mixed.unbatch().shuffle(64).batch(SIZE)),
+    ):
+        assert ["reads another data set" in one for one in declared_four(made)] == [True]
+    again = Data.range(2).flat_map(lambda _: ROWS)
+    assert ["comes several times" in one for one in of_records(again)] == [True]
+    beside = Data.from_tensor_slices(X).flat_map(lambda x: ROWS.take(1))
+    assert ["holds a data set" in one for one in declared_four(beside.batch(SIZE))] == [True]
+
+
+GRAYS = keras.layers.RandomGrayscale()
+DRAWN = {
+    "noise of the batch's shape": (ROWS, lambda x, y: (x + 0.1 * tf.random.normal(x.shape), y)),
+    "one number a record": (ROWS, lambda x, y: (x * tf.random.uniform((SIZE, 1)), y)),
+    "a mask beside zeros": (ROWS, lambda x, y: (tf.where(tf.random.uniform(x.shape) < 0.1, tf.zeros_like(x), x), y)),
+    "zeros": (ROWS, lambda x, y: (tf.where(tf.random.uniform(tf.shape(x)) < 0.1, tf.zeros_like(x), x), y)),
+    "as wide as long": (ROWS, lambda x, y: (x[:, :SIZE] + tf.random.normal((SIZE, SIZE)), tf.ones_like(y))),
+    "a projection": (ROWS, lambda x, y: (x @ tf.random.normal((32, SIZE)), y)),
+    "a layer": (PICTURES, lambda x, y: (GRAYS(tf.cast(x, tf.float32), training=True), y)),
+}
+PLACES = RNG.random((SIZE, 32), np.float32)
+NOT_DRAWN = {
+    "a constant by place": lambda x, y: (x + PLACES + tf.random.normal(x.shape), y),
+    "a mean": lambda x, y: (x - tf.reduce_mean(x, 0) * tf.random.normal(x.shape), y),
+    "noise added up": lambda x, y: (x + tf.cumsum(tf.random.normal(x.shape), 0), y),
+    "the same noise at a place": lambda x, y: (x + tf.random.stateless_normal(x.shape, (1, 2)), y),
+    "records in a random order": lambda x, y: (tf.gather(x, tf.argsort(tf.random.uniform((SIZE,)))), y),
+}
+
+
+@pytest.mark.parametrize("name", slow_but([*DRAWN][:5], DRAWN))
+def test_random_rows_of_a_size_that_is_written_are_each_records_own(name):
+    assert declared(*DRAWN[name]) == []
+
+
+@pytest.mark.parametrize("name", NOT_DRAWN)
+def test_random_rows_hide_nothing_that_is_the_same_in_each_batch(name):
+    assert len(declared(ROWS, NOT_DRAWN[name])) == 1
+
+
+@pytest.mark.parametrize("drop", [True, False])
+@pytest.mark.parametrize("within", [Data.from_tensors, Data.from_tensor_slices])
+def test_how_often_rows_come_may_not_depend_on_records(within, drop):
+    """A batch that came twice where one record was large brought no word."""
+    batches, rows = ROWS.batch(SIZE, drop_remainder=drop), within is Data.from_tensor_slices
+
+    def made(count):
+        found = batches.flat_map(lambda x, y: within((x, y)).repeat(count(x)))
+        return found.batch(SIZE) if rows else found
+
+    said = declared_four(made(lambda x: 1 + tf.cast(tf.reduce_max(x) > 10, tf.int64)))
+    assert ["how often rows come depends on what records hold" in one for one in said] == [True]
+    for count in (lambda x: 2, lambda x: tf.shape(x, tf.int64)[0]):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            warn_of_mixing(made(count))
+
+
+def test_one_record_alone_meets_no_other():
+    ones = ROWS.batch(1, drop_remainder=True).map(less_the_mean)
+    assert of_records(ones.unbatch()) == []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warn_of_mixing(ones)
+    with pytest.raises(ValueError, match="Mean over the records"):
+        tfdp.records(ones.unbatch().batch(SIZE, drop_remainder=True).map(less_the_mean).unbatch())
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        lambda counts, label: counts.interleave(lambda i: Data.from_tensors(label(i)), cycle_length=1),
+        lambda counts, label: counts.scan(tf.constant(0, tf.int64), lambda state, i: (state, label(i))),
+        lambda counts, label: counts.filter(lambda i: label(i) > 3),
+    ],
+)
+def test_what_functions_make_of_a_count_is_no_count(step):
+    """The label of another record passed for a number beside the batch."""
+    labels = step(Data.range(64), lambda i: tf.gather(tf.constant(Y), i))
+    beside = Data.zip((ROWS.batch(SIZE), labels))
+    with pytest.warns(UserWarning, match="Records may meet"):
+        warn_of_mixing(beside.map(lambda one, other: (one[0] + tf.cast(other, tf.float32), one[1])))

@@ -12,10 +12,11 @@ import tensorflow as tf
 
 from tfdp_layers.batches.effects import arguments, arguments_of
 from tfdp_layers.batches.pieces import elements_of
-from tfdp_layers.batches.steps import operations
+from tfdp_layers.batches.steps import below, kind, operations
 
 __all__ = [
     "Rows",
+    "gives_parts",
     "have_rows",
     "is_batched",
     "may_be_batches",
@@ -25,6 +26,8 @@ __all__ = [
     "sliced_within",
     "wholes",
 ]
+
+_FLAT = ("FlatMap", "Interleave", "ParallelInterleave")
 
 
 class Rows(NamedTuple):
@@ -83,10 +86,18 @@ def is_batched(dataset: Any) -> bool:
 
 def _are_cut(dataset: Any) -> bool:
     """Whether a step cuts batches that nothing takes apart further on, also into groups of them."""
-    name = type(dataset).__name__
-    if "Batch" in name or any(kind in name for kind in ("Unbatch", "FlatMap", "Interleave")):
-        return "Batch" in name and "Unbatch" not in name
-    return any(map(_are_cut, dataset._inputs()))
+    what = kind(dataset)
+    if "Batch" in what or gives_parts(dataset):
+        return "Batch" in what and "Unbatch" not in what
+    return any(map(_are_cut, below(dataset)))
+
+
+def gives_parts(dataset: Any) -> bool:
+    """Whether it is a flat map or an interleave, whose function makes data sets of its elements.
+
+    `sample_from_datasets` and `choose_from_datasets` (`DirectedInterleave`) hand on elements as they are.
+    """
+    return kind(dataset) in _FLAT
 
 
 def may_be_batches(source: Any, graph: Any) -> set[str]:

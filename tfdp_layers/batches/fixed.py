@@ -14,10 +14,12 @@ import tensorflow as tf
 
 from tfdp_layers.batches.effects import arguments, arguments_of
 from tfdp_layers.batches.origins import reached
-from tfdp_layers.batches.steps import kind
+from tfdp_layers.batches.steps import below, given, kind
 from tfdp_layers.batches.zips import holds_records
+from tfdp_layers.proof.narrowing import BEYOND
 from tfdp_layers.proof.proving import examined, row_by_row
-from tfdp_layers.proof.report import Report
+from tfdp_layers.proof.redrawn import with_drawn_rows
+from tfdp_layers.proof.report import Finding, Report
 from tfdp_layers.proof.retraced import same_computation
 
 __all__ = ["beside_numbers", "followed", "is_written", "looked_at", "records_of", "report_of"]
@@ -25,7 +27,10 @@ __all__ = ["beside_numbers", "followed", "is_written", "looked_at", "records_of"
 Outputs = Callable[[Any], Sequence[Any]]
 _SIZED = ("Reshape", "Slice", "StridedSlice", "BroadcastTo")
 """Operations that are told the number of records, perhaps as a plain number that others made of it."""
-_GIVING_THE_SAME = frozenset(("Prefetch", "Shuffle", "Repeat", "Take", "Skip", "Cache", "Options", "AssertCardinality"))
+_SIZES = frozenset(("Shape", "Size", "Rank"))
+_GIVING_THE_SAME = frozenset(
+    ("Prefetch", "Shuffle", "Repeat", "Take", "Skip", "Cache", "Options", "AssertCardinality", "DirectedInterleave")
+)
 """Steps that hand on their elements as they are."""
 
 
@@ -55,11 +60,10 @@ def report_of(source: Any, wrapped: Any, outputs: Outputs) -> tuple[Report | Non
 def beside_numbers(source: Any) -> list[bool]:
     """For each component of the elements of a data set, whether it is a number of a count or a draw, zipped to them."""
     specs = tf.nest.flatten(source.element_spec)
-    inputs = list(source._inputs())
     if kind(source) == "Zip":
-        return [one for each in inputs for one in beside_numbers(each)]
-    if kind(source) in _GIVING_THE_SAME and len(inputs) == 1:
-        return beside_numbers(inputs[0])
+        return [one for each in source._inputs() for one in beside_numbers(each)]
+    if kind(source) in _GIVING_THE_SAME:
+        return [all(part) for part in zip(*map(beside_numbers, below(source)), strict=True)]
     plain = all(isinstance(one, tf.TensorSpec) and one.shape.rank == 0 and one.dtype.is_integer for one in specs)
     return [plain and not holds_records(source)] * len(specs)
 
@@ -71,8 +75,9 @@ def looked_at(
 
     A function may ask how many records there are, and do something else where it is told. So the graph that the
     pipeline runs is looked at first, for this number of records alone. What it says of their number as a plain number
-    cannot always be told from others. Then the function is traced anew for any number, and what is proved of that
-    counts only if both graphs are shown to compute the same.
+    cannot always be told from others. So random numbers are drawn a row for each record, and then the function is
+    traced anew for any number: what is proved of that counts only if both graphs are shown to compute the same. One
+    record alone meets no other.
 
     Args:
         wrapped: the function, as TensorFlow's data sets hold it.
@@ -84,9 +89,17 @@ def looked_at(
     """
     graph = wrapped.function.graph
     report = _of_rows(graph, outputs, numbers, records)
+    if records == 1:
+        report = dataclasses.replace(report, findings=())
     if report.proved:
         return report, False
     anew, free = None, None
+    with contextlib.suppress(Exception):  # of a graph that cannot be copied
+        drawn = with_drawn_rows(graph, _of_so_many(graph, numbers, records), records)
+        anew = None if drawn is None else _of_rows(drawn, outputs, numbers, records)
+    if anew is not None and anew.proved:
+        return anew, False
+    anew = None
     with contextlib.suppress(Exception):  # of the caller's own code, traced anew
         free = _for_any_number(wrapped._func, spec).graph
         anew = _of_rows(free, outputs, numbers) if same_computation(graph, free, outputs) else None
@@ -94,9 +107,16 @@ def looked_at(
         return anew, False
     if report.status == "mixed" and records > 1 and not is_written(graph, records, report, outputs, numbers):
         return report, True
+    if anew is None and report.status == "unknown":
+        return report, False
     if anew is not None and anew.status == "unknown" and report.status == "mixed":
         return report, False
     return anew, anew is not None and records > 1 and not is_written(free, records, anew, outputs, numbers)
+
+
+def _of_so_many(graph: Any, numbers: Sequence[bool], records: int) -> Any:
+    """An argument that has so many rows."""
+    return next(one for one in _rows(graph, numbers) if one.shape.rank and one.shape[0] == records)
 
 
 def _rows(graph: Any, numbers: Sequence[bool]) -> list[Any]:
@@ -128,15 +148,30 @@ def followed(
     """What is proved of the rows of a graph's outputs, for this number of records, or for any.
 
     That a flat map hands them to `Dataset.from_tensor_slices` or `from_tensors`, and maps or repeats these, is no
-    write: it gives one row, or batch, after the other. What the data sets in it do is looked at by itself (`inner`).
+    write: it gives one row, or batch, after the other, unless what the batch holds says how often. What the data sets
+    in it do is looked at by itself (`inner`).
 
     Args:
         among: the arguments that hold the records; all if left out.
     """
     report = examined(graph, among, outputs(graph), (), (), row_by_row, fixed=records)
-    return dataclasses.replace(
-        report, writes=tuple(one for one in report.writes if one.type not in _ONE_AFTER_THE_OTHER)
-    )
+    writes = [one for one in report.writes if one.type not in _ONE_AFTER_THE_OTHER]
+    rows = {one.name for one in (arguments(graph) if among is None else among)}
+    found = tuple(map(_doubted, report.findings))
+    return dataclasses.replace(report, findings=found, writes=(*writes, *_counted_by(graph, rows)))
+
+
+def _doubted(found: Finding) -> Finding:
+    """What is found; a cast of numbers that may be beyond a type is doubt: whether any are is not known."""
+    return dataclasses.replace(found, status="unknown") if found.reason.startswith(BEYOND) else found
+
+
+def _counted_by(graph: Any, rows: set[str]) -> Iterator[Finding]:
+    """The repeats of a flat map's data sets whose number follows from what these arguments hold, sizes left out."""
+    for one in graph.get_operations():
+        if one.type == "RepeatDataset" and rows & reached(given(one, "count"), _SIZES.__contains__).keys():
+            reason = "how often rows come depends on what records hold"
+            yield Finding("repeated", "mixed", reason, one.name, one.type)
 
 
 def records_of(spec: Any) -> int | None:
@@ -189,8 +224,8 @@ def _batch_size(dataset: Any) -> int | None:
     if type(dataset).__name__ in ("_BatchDataset", "_ParallelBatchDataset"):
         size = tf.get_static_value(dataset._batch_size)
         return None if size is None else int(size)
-    inputs = list(dataset._inputs())
-    return _batch_size(inputs[0]) if len(inputs) == 1 else None
+    sizes = {_batch_size(one) for one in below(dataset)}
+    return sizes.pop() if len(sizes) == 1 else None
 
 
 def _for_any_number(function: Any, spec: Any) -> Any:

@@ -33,6 +33,7 @@ _WHOLE = ("Shuffle", "Repeat", "Take", "Skip", "Shard", "Unbatch", "IgnoreErrors
 _CALLS = ("PartitionedCall", "StatefulPartitionedCall")
 _ASIDE = ("Shuffle", "Prefetch", "Cache", "Options")
 _HELD = "holds a data set, perhaps all records of it"
+_READ = "reads a data set within it, perhaps all records of that"
 _ALL_ROWS = "makes records of all rows of what it gets, which may be a batch, in a function within it"
 _SAME = "reads files, or makes a data set of an array, that its elements do not name"
 
@@ -199,7 +200,7 @@ def _mapped(within: _Within, operation: Any, what: str, made: Made) -> Made:
     held = given(operation, "other_arguments")
     made = made._replace(direct=made.direct and "Filter" in what)
     if any(map(_is_data, held)):
-        return made.doubted(_HELD)
+        return made.doubted(_READ)
     graphs = _graphs(operation)
     if graphs is None:
         return made.doubted("calls a function that is not to be had")
@@ -229,7 +230,7 @@ def _flat(within: _Within, operation: Any, made: Made) -> Made:
     graph = graphs[0]
     mine, caught = graph.inputs[: len(graph.inputs) - len(held)], graph.inputs[len(graph.inputs) - len(held) :]
     if any(map(_is_data, held)):
-        made = made.doubted(_HELD)
+        made = made.doubted(_READ)
     of = made.of | ({"count"} if "count" in made.kinds else set())
     pairs = [*zip(caught, held, strict=True)]
     own = {one.name: of for one in mine} | {one.name: _decided(within, [each]) for one, each in pairs}

@@ -18,7 +18,7 @@ from tfdp_layers.batches.steps import graphs_of, steps
 from tfdp_layers.proof.outside import with_called
 from tfdp_layers.proof.values import UnknownError
 
-__all__ = ["layers_of", "note_layers"]
+__all__ = ["layers_of", "named", "note_layers"]
 
 _KINDS = (kl.StringLookup, kl.IntegerLookup, kl.TextVectorization, kl.Normalization, kl.Discretization)
 _AROUND = (kl.TextVectorization, keras.utils.FeatureSpace)
@@ -54,7 +54,7 @@ def _layers_in(dataset: tf.data.Dataset) -> Iterator[tuple[Any, Any]]:
     edges = [found for graph in graphs for found in _edges_in(graph)]
     if not held and not edges:
         return
-    there = [*_alive(), *(layer for step in made for layer in _named(step, keras.layers.Layer))]
+    there = [*_alive(), *(layer for step in made for layer in named(step, keras.layers.Layer))]
     around = [one for one in there if isinstance(one, _AROUND)]
     layers = {id(layer): layer for one in there for layer in one._flatten_layers() if isinstance(layer, _KINDS)}
     for one in layers.values():
@@ -87,10 +87,10 @@ def _everything(dataset: Any) -> Iterator[Any]:
             if id(step) not in seen:
                 seen.add(id(step))
                 yield step
-                left += _named(step, tf.data.Dataset)
+                left += named(step, tf.data.Dataset)
 
 
-def _named(step: Any, kind: type) -> list[Any]:
+def named(step: Any, kind: type) -> list[Any]:
     """What a step's Python functions name that is of a kind."""
     wrapped = vars(step).values() if isinstance(step, tf.data.Dataset) else ()
     return [found for one in wrapped for found in _named_by(getattr(one, "_func", None), kind)]

@@ -10,6 +10,7 @@ import tensorflow as tf
 
 from tfdp_layers.accounting.wording import AS_SO_MANY
 from tfdp_layers.batches.apart import (
+    gives_parts,
     have_rows,
     is_batched,
     may_be_batches,
@@ -21,6 +22,7 @@ from tfdp_layers.batches.apart import (
 )
 from tfdp_layers.batches.effects import keeps_elsewhere, keeps_records, keeps_within
 from tfdp_layers.batches.fixed import beside_numbers, followed, report_of
+from tfdp_layers.batches.handed import handed_on
 from tfdp_layers.batches.inner import made_within
 from tfdp_layers.batches.made import Made
 from tfdp_layers.batches.padding import pads_to_longest
@@ -73,6 +75,11 @@ _IN = (
     " Let a flat map read the file, or take the rows of the array, that its element names, and put other steps behind"
     " it, where they are followed: files.interleave(tf.data.TFRecordDataset).map(...) (docs/data.md)."
 )
+_AGAIN = (
+    " One that it gives for each number comes several times, and so do its records: say whose each record is,"
+    " tfdp.records(..., unit_ids=...), or leave the flat map out."
+)
+"""In batches that are drawn as declared nothing is to be said: the records of a draw come again in the next."""
 _READING = ("DatasetTo", "Iterator", "OneShotIterator", "MakeIterator")
 """How the operations begin that give what a data set holds: its one element, say."""
 _DOUBTED = {"windows": _WHOSE, "again": _PARTS}
@@ -127,7 +134,7 @@ def warn_of_mixing(dataset: tf.data.Dataset) -> None:
     name: what they take is no batch. What is certain is said first, then what is about more than one function.
     """
     told = (*_OF_A_PERSON, _LENGTH, _ZIPPED)
-    doubts = [one for one in meetings(dataset, batched=True) if one.fix != _MADE]
+    doubts = [one for one in meetings(dataset, batched=True) if one.fix not in (_MADE, _AGAIN)]
     if doubts:
         found = min(doubts, key=lambda one: (not one.certain, one.fix not in told))
         warn(
@@ -153,11 +160,11 @@ def _meetings(dataset: tf.data.Dataset, depth: int, loose: bool) -> Iterator[Mee
     loose: whether the pipeline's options let parallel steps give elements in any order.
     """
     name, inputs = type(dataset).__name__, list(dataset._inputs())
-    graphs, flat = graphs_of(dataset), "FlatMap" in name or "Interleave" in name
+    graphs, flat = graphs_of(dataset), gives_parts(dataset)
     slices = [one for graph in graphs for one in sliced(graph)]
     made = _made_by(dataset) if flat or "GroupBy" in name else None
     for graph in graphs:
-        yield from _of_graph(graph, flat, loose)
+        yield from _of_graph(graph, flat, loose, depth)
     if "Scan" in name and not is_one_number(inputs[0]):
         yield Meeting(True, ".scan (also in rejection_resample) passes on a state from record to record")
     elif "TakeWhile" in name:
@@ -180,7 +187,7 @@ def _meetings(dataset: tf.data.Dataset, depth: int, loose: bool) -> Iterator[Mee
         else:
             yield from _of_branches(inputs, loose)
     if made is not None:
-        yield from _of_made(made, depth)
+        yield from _of_made(dataset, made, depth, loose)
     if flat or slices:
         yield from _of_pieces(inputs[0], dataset, graphs)
     if isinstance(found := _windows(dataset), str):
@@ -188,8 +195,9 @@ def _meetings(dataset: tf.data.Dataset, depth: int, loose: bool) -> Iterator[Mee
     if depth and pads_to_longest(dataset, graphs):
         yield Meeting(False, "records are padded to the longest of their batch, whose length all get", _LENGTH)
     depth = _below(dataset, depth, made, bool(slices))
-    for one in inputs:
-        yield from _meetings(one, depth, loose)
+    turns = "DirectedInterleave" in name  # the first input says whose turn it is, in numbers
+    for one, of_each in zip(inputs, [0 if turns else depth, *[depth] * len(inputs)], strict=False):
+        yield from _meetings(one, of_each, loose)
 
 
 def _made_by(dataset: Any) -> Made:
@@ -210,12 +218,14 @@ def _below(dataset: Any, depth: int, made: Made | None, slices: bool) -> int:
     return max(0, depth - grouped) if whole else 0
 
 
-def _of_made(made: Made, depth: int) -> Iterator[Meeting]:
-    """What is not known to keep records apart in the data sets that a function makes."""
+def _of_made(dataset: Any, made: Made, depth: int, loose: bool) -> Iterator[Meeting]:
+    """What is not known to keep records apart in the data sets that a function makes; one handed on is looked at."""
+    if (handed := handed_on(dataset)) is not None:
+        held, batches = handed
+        yield from _meetings(held, max(0, depth - batches), loose)
     for one in made.doubts:
-        yield Meeting(
-            False, f"a function of a flat map, an interleave or groups {one.reason}", _DOUBTED.get(one.of, _IN)
-        )
+        fix = _AGAIN if handed else _DOUBTED.get(one.of, _IN)
+        yield Meeting(False, f"a function of a flat map, an interleave or groups {one.reason}", fix)
     for one in made.zips:
         if crossing(below(one)) is not None:
             yield Meeting(False, f"in a function of a flat map, an interleave or groups {_CROSSED}")
@@ -243,11 +253,13 @@ def _windows(dataset: Any) -> str | None:
     )
 
 
-def _of_graph(graph: Any, flat: bool, loose: bool) -> Iterator[Meeting]:
+def _of_graph(graph: Any, flat: bool, loose: bool, depth: int) -> Iterator[Meeting]:
     """What shows in a function whatever its elements are.
 
     Args:
         flat: whether it gives data sets, which may read others (a shard of each, say); see `_of_made`, too.
+        depth: how many axes of its elements are taken apart further on: what functions make of rows of the elements of
+            a data set that it holds is not followed.
     """
     types = {one.type for one in graph.get_operations()}
     if keeps_records(graph):
@@ -262,7 +274,7 @@ def _of_graph(graph: Any, flat: bool, loose: bool) -> Iterator[Meeting]:
             yield from _of_branches(below(one), loose)
     reads = any(outer.dtype == tf.variant for outer, _ in graph.captures)
     read = any(one == "ReduceDataset" or one.startswith(_READING) for one in types)
-    if read or (reads and not (flat and types.isdisjoint(_MAPPING))):
+    if read or (reads and not (flat and (not depth or types.isdisjoint(_MAPPING)))):
         yield Meeting(False, "a function of it reads another data set, perhaps all records of it")
     if "UnbatchDataset" in types or (types.intersection(_BATCHING) and types.intersection(_MAPPING)):
         yield Meeting(False, "functions on batches within its functions (a flat map, a group) are not followed")

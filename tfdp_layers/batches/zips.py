@@ -13,7 +13,7 @@ from tfdp_layers.batches.contents import contents_of, have_rows_in_common
 from tfdp_layers.batches.overlaps import are_displaced
 from tfdp_layers.batches.pieces import elements_of
 from tfdp_layers.batches.places import moves
-from tfdp_layers.batches.steps import READERS, below, kind, kind_of, number, operations, steps
+from tfdp_layers.batches.steps import READERS, below, graphs_of, kind, kind_of, number, operations, steps
 from tfdp_layers.proof.called import graph_named
 from tfdp_layers.proof.outside import called_by
 from tfdp_layers.proof.values import UnknownError
@@ -147,8 +147,15 @@ def holds_records(branch: Any) -> bool:
     names = {kind(one) for one in made if not below(one)}
     if names <= {"Random", "Tensor"}:
         return any(kind(one) in ("Unbatch", *_APART) for one in made)
-    made_of = any("Map" in kind(one) for one in made)  # rows of an array that counts name
+    made_of = any(map(_has_functions, made))  # rows of an array that counts name
     return made_of or not names <= {"Range", "Variant", "Random", "Tensor"}
+
+
+def _has_functions(step: Any) -> bool:
+    """Whether functions make, or choose, its elements: of an operation, one that an attribute names."""
+    if isinstance(step, tf.Operation):
+        return any(one.HasField("func") for one in step.node_def.attr.values())
+    return bool(graphs_of(step))
 
 
 class _Below(NamedTuple):
