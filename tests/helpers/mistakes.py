@@ -271,6 +271,8 @@ MISTAKES = {
     "a folder in the place of weights": lambda: private().load_weights("."),
     "a ledger of a class of your own": lambda: setattr(private(), "ledger", OwnLedger()),
     "a private model saved as .h5": lambda: private().save("model.h5"),
+    "a folder that is there saved to": lambda: private().save(".", zipped=False),
+    "weights saved to several files": lambda: private().save_weights("name.weights.json", max_shard_size=1),
 }
 
 

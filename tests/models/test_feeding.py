@@ -208,3 +208,82 @@ def test_steps_between_two_loops_are_named():
     generator.fit(SECOND, SECOND, batch_size=32, verbose=0)
     assert len(fed(critic, generator, adam)) == 1
     assert noted(critic)
+
+
+def clipped(generator, adam):
+    for one in generator.weights:
+        one.assign(tf.clip_by_value(one, -0.1, 0.1))
+
+
+def averaged(generator, adam):
+    for one in generator.weights:
+        one.assign(one * 0.9 + 0.01)
+
+
+@pytest.mark.parametrize("change", [clipped, averaged])
+def test_weights_that_are_changed_by_hand_between_two_loops_bring_no_word(change):
+    """The loop's own optimizer was named, as if it had trained the generator without privacy before."""
+    critic, generator, adam = critic_of(), translating(), optimizer_of()
+    for _ in range(3):
+        assert fed(critic, generator, adam) == []
+        change(generator, adam)
+    assert not noted(critic)
+
+
+@pytest.mark.parametrize("at_end", [True, False])
+def test_a_generator_that_is_restored_between_two_loops_brings_no_word(at_end, tmp_path):
+    """To the end of an earlier loop, or to where it was while one went on."""
+    critic, generator, adam = critic_of(), translating(), optimizer_of()
+    kept = tf.train.Checkpoint(generator=generator, adam=adam)
+    codes = tf.random.normal((16, WIDTH))
+    with run_of(critic, FIRST) as run:
+        run.feeds(generator)
+        for batch in run:
+            run.step(batch)
+            trained(critic, generator, adam, codes)
+            path = kept.save(tmp_path / "within")
+    path = kept.save(tmp_path / "end") if at_end else path
+    assert fed(critic, generator, adam) == []
+    kept.restore(path)
+    assert fed(critic, generator, adam) == []
+    assert not noted(critic)
+
+
+@pytest.mark.parametrize("change", [None, clipped])
+def test_the_loop_s_own_optimizer_is_named_where_it_took_steps_between(change):
+    critic, generator, adam = critic_of(), translating(), optimizer_of()
+    assert fed(critic, generator, adam) == []
+    adam.apply([tf.ones_like(one) for one in generator.trainable_variables], generator.trainable_variables)
+    if change is not None:
+        change(generator, adam)
+    assert len(fed(critic, generator, adam)) == 1
+    assert noted(critic)
+
+
+def test_an_optimizer_of_another_model_s_loop_is_named():
+    """What it took as a loop fed the one model says nothing of another one, which it trained beside."""
+    critic, one, other, adam = critic_of(), translating(), translating(), optimizer_of()
+    adam.build([*one.trainable_variables, *other.trainable_variables])
+    codes = tf.random.normal((16, WIDTH))
+    with run_of(critic, FIRST) as run:
+        run.feeds(one)
+        for batch in run:
+            run.step(batch)
+            with tf.GradientTape() as tape:
+                cost = tf.reduce_mean((one(codes) + other(FIRST[:16])) ** 2)
+            weights = [*one.trainable_variables, *other.trainable_variables]
+            adam.apply(tape.gradient(cost, weights))
+    assert fed(critic, one) == []
+    assert len(fed(critic, other)) == 1
+
+
+def test_feeds_at_each_step_is_counted_once():
+    critic, generator = critic_of(), translating()
+    with run_of(critic, FIRST) as run:
+        for batch in run:
+            run.feeds(generator)
+            run.feeds(generator)
+            run.step(batch)
+        assert run._run.fed == [generator]
+        assert {one.value._tfdp_fed for one in generator.weights} == {1}
+    assert {one.value._tfdp_fed for one in generator.weights} == {0}

@@ -115,14 +115,16 @@ def test_a_callback_that_cannot_know_whether_more_is_better():
 
 
 @pytest.mark.slow
-def test_callbacks_that_know_it():
+def test_callbacks_that_know_it(tmp_path):
     kc, named = keras.callbacks, [keras.metrics.AUC(name="area")]
     assert steered(kc.EarlyStopping("val_accuracy", patience=9)) == 4
     assert steered(kc.EarlyStopping("val_loss", patience=9)) == 4
     assert steered(kc.EarlyStopping("epsilon", mode="min", patience=9)) == 4
     assert steered(kc.EarlyStopping("val_area", patience=9), named) == 4
     assert steered(kc.ReduceLROnPlateau(), ()) == 4
-    assert steered(kc.ModelCheckpoint("unused.keras", "val_acuracy", save_best_only=True, mode="max"), ()) == 4
+    assert (
+        steered(kc.ModelCheckpoint(tmp_path / "unused.keras", "val_acuracy", save_best_only=True, mode="max"), ()) == 4
+    )
 
 
 @pytest.mark.few(2)

@@ -1,5 +1,6 @@
-"""Folders and weights in several files: what a save writes is loaded with its ledger, and is whole or not there."""
+"""Folders and weights: what a save writes is loaded with its ledger, and is whole or not there."""
 
+import contextlib
 import errno
 import os
 import warnings
@@ -12,8 +13,10 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
+from tfdp_layers.layers import carried
+from tfdp_layers.models import weight_files
 from tfdp_layers.models.loading import ModelFileError
-from tfdp_layers.models.whole_file import whole_file, whole_folder, whole_shards
+from tfdp_layers.models.whole_file import whole_file, whole_folder
 
 pytestmark = pytest.mark.filterwarnings("ignore:This fit can learn next to nothing")
 X, Y = np.ones((8, 3), "float32"), np.ones((8, 1), "float32")
@@ -60,11 +63,10 @@ def assert_same(again, model):
 @pytest.mark.parametrize("save", [by_method, by_place, by_keras])
 def test_a_folder_is_loaded_with_its_ledger(save, trained, tmp_path):
     """`save` wrote it, and `load_model` refused it: "is a folder, and no file"."""
-    for _ in range(1 if save is by_keras else 2):  # over the earlier one, too, of which Keras alone makes an error
-        save(trained, tmp_path / "served")
-        again = tfdp.load_model(tmp_path / "served")
-        assert_same(again, trained)
-        assert isinstance(again.optimizer, tfdp.optimizers.ClippedOptimizer)
+    save(trained, tmp_path / "served")
+    again = tfdp.load_model(tmp_path / "served")
+    assert_same(again, trained)
+    assert isinstance(again.optimizer, tfdp.optimizers.ClippedOptimizer)
     assert [one.name for one in tmp_path.iterdir()] == ["served"]
     assert set(files_of(tmp_path / "served")) == {"config.json", "metadata.json", "model.weights.h5"}
     assert tfdp.load_model(tmp_path / "served", compile=False).ledger.steps == 2
@@ -99,7 +101,8 @@ def linked(folder):
 
 
 def piped(folder):
-    os.mkfifo(folder / "assets.txt")
+    (folder / "assets").mkdir(exist_ok=True)
+    os.mkfifo(folder / "assets" / "words.txt")
 
 
 def long_config(folder):
@@ -144,41 +147,81 @@ def test_folders_that_hold_no_model_are_named_so(trained, tmp_path):
     (tmp_path / "served").rename(tmp_path / "served.keras")
     with pytest.raises(ModelFileError, match="another name"):
         tfdp.load_model(tmp_path / "served.keras")
-    (tmp_path / "text").write_text("mine")
-    with pytest.raises(ValueError, match="is a file, and zipped=False writes a folder"):
-        trained.save(tmp_path / "text", zipped=False)
-    assert (tmp_path / "text").read_text() == "mine"
 
 
-def sharded(model, folder, gigabytes=5e-6, name="s.weights.json"):
-    model.save_weights(folder / name, max_shard_size=gigabytes)
+def test_what_else_is_in_a_folder_is_the_users_and_not_read(trained, tmp_path):
+    """A link to logs, a broken link, a table of 5 GiB and a long JSON file were refused, as parts of the model."""
+    folder = tmp_path / "served"
+    trained.save(folder, zipped=False)
+    linked(folder.parent)  # beside the folder
+    (folder / "logs").symlink_to(tmp_path)
+    (folder / "latest.keras").symlink_to(tmp_path / "nowhere")
+    for name, size in (("events.csv", 5 * 2**30), ("data.json", 70 * 2**20)):
+        (folder / name).touch()
+        os.truncate(folder / name, size)
+    (folder / f".partial.{'a' * 16}.served").mkdir()
+    os.mkfifo(folder / "pipe")
+    assert_same(tfdp.load_model(folder), trained)
+    (folder / "model.weights.h5").rename(tmp_path / "big.h5")
+    (folder / "model.weights.h5").symlink_to(tmp_path / "big.h5")
+    assert_same(tfdp.load_model(folder), trained)
 
 
-@pytest.mark.parametrize("name", ["weights.json", "best_weights.json", "weights.h5"])
-def test_a_list_that_keras_would_not_load_is_not_written(name, trained, tmp_path):
-    with pytest.raises(ValueError, match=r"end in \.weights\.json alone"):
-        sharded(trained, tmp_path, name=name)
-    assert files_of(tmp_path) == {}
+SEVERAL = r"privacy ledger and the weights must be one file.*Files of two saves.*save_weights\('name\.weights\.h5'\)"
 
 
-@pytest.mark.parametrize("name", ["s.weights.json", "a.b.weights.json"])
-def test_weights_in_several_files_are_read_with_their_ledger(name, tmp_path):
+@pytest.mark.parametrize(
+    ("name", "given"),
+    [
+        ("s.weights.json", {"max_shard_size": 1}),
+        ("s.weights.h5", {"max_shard_size": 5e-6}),
+        ("s.weights.json", {}),
+        ("weights.json", {"max_shard_size": 1, "overwrite": False}),
+    ],
+)
+def test_weights_in_several_files_are_refused_before_anything_is_written(name, given, trained, tmp_path):
+    """A program that loaded while another one saved read weights of 10 steps with the ledger of 2."""
+    (tmp_path / name).write_text("mine")
+    (tmp_path / "s_00000.weights.h5").write_text("mine")
+    with pytest.raises(ValueError, match=SEVERAL):
+        trained.save_weights(tmp_path / name, **given)
+    with pytest.raises(ValueError, match=SEVERAL):
+        trained.save_weights(str(tmp_path / name), True, *given.values() or [1])
+    assert set(files_of(tmp_path).values()) == {b"mine"}
+
+
+def test_keras_own_function_writes_no_weights_to_several_files_either(trained, tmp_path):
+    def sharded(model, name):
+        keras.saving.save_weights(model, tmp_path / name, max_shard_size=5e-6)
+
+    with pytest.raises(ValueError, match=SEVERAL):
+        sharded(trained, "a.weights.json")
+    layer = tfdp.layers.ClippedDense(1, input_clip=1.0, upstream_clip=0.1)
+    private = tfdp.PrivateSequential([keras.Input((3,)), layer])
+    private.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0), "mse")
+    inside = keras.Sequential([keras.Input((3,)), layer])
+    sharded(inside, "public.weights.json")  # which cost nothing yet
+    assert (tmp_path / "public.weights.json").is_file()
+    private.fit(X, Y, batch_size=4, verbose=0)
+    with pytest.raises(ValueError, match=SEVERAL):
+        sharded(inside, "b.weights.json")
+    assert not (tmp_path / "a.weights.json").exists()
+    assert not (tmp_path / "b.weights.json").exists()
+    sharded(trained.to_keras(), "published.weights.json")  # an ordinary model, which holds no ledger
+    assert (tmp_path / "published.weights.json").is_file()
+
+
+def test_weights_that_an_earlier_version_wrote_to_several_files_are_read(tmp_path, monkeypatch):
     model = made(300)
     model.fit(X, Y, batch_size=4, verbose=0)
-    for _ in range(2):
-        sharded(model, tmp_path, name=name)
-        assert len(list(tmp_path.glob("*_0000?.weights.h5"))) > 1
-        fresh = made(300)
-        fresh.load_weights(tmp_path / name)
-        assert_same(fresh, model)
-    assert not list(tmp_path.glob(".*"))
-
-
-def test_a_list_that_is_named_h5_is_written_as_json(trained, tmp_path):
-    """As in Keras; it ended in FileNotFoundError, and left half files."""
-    with pytest.warns(UserWarning, match=r"s\.weights\.json\. Give that path"):
-        sharded(trained, tmp_path, name="s.weights.h5")
-    assert set(files_of(tmp_path)) == {"s.weights.json", "s_00000.weights.h5"}
+    for module in (carried, weight_files):
+        monkeypatch.setattr(module, "refuse_several_files", lambda store: None)
+    with carried.saving_whole():
+        keras.saving.save_weights(model, tmp_path / "s.weights.json", max_shard_size=5e-6)
+    assert len(list(tmp_path.glob("*_0000?.weights.h5"))) > 1
+    fresh = made(300)
+    fresh.load_weights(tmp_path / "s.weights.json")
+    assert_same(fresh, model)
 
 
 def fails(model, monkeypatch, after):
@@ -194,99 +237,120 @@ def fails(model, monkeypatch, after):
         monkeypatch.setattr(layer, "save_own_variables", save_own_variables.__get__(layer))
 
 
+def to_folder(model, folder):
+    model.save(folder / "served", zipped=False)
+
+
+def to_file(model, folder):
+    model.save_weights(folder / "s.weights.h5")
+
+
 @pytest.mark.parametrize("after", [0, 1])
-@pytest.mark.parametrize("there", [False, True])
-@pytest.mark.parametrize("kind", ["shards", "folder"])
-def test_a_save_that_fails_leaves_what_was_there(kind, there, after, tmp_path, monkeypatch):
-    """A shard was left half written, also over that of an earlier save, under its list."""
+@pytest.mark.parametrize("save", [to_folder, to_file])
+def test_a_save_that_fails_leaves_nothing(save, after, tmp_path, monkeypatch):
+    """A folder was left half written."""
     model = made(300)
-    save = sharded if kind == "shards" else lambda model, folder: by_method(model, folder / "served")
-    if there:
-        save(model, tmp_path)
-    before = files_of(tmp_path)
-    assert bool(before) is there
-    model.fit(X, Y, batch_size=4, verbose=0)
-    fails(model, monkeypatch, after)
-    with pytest.raises(OSError, match="No space left") as raised:
-        save(model, tmp_path)
+    with monkeypatch.context() as patched:
+        fails(model, patched, after)
+        with pytest.raises(OSError, match="No space left") as raised:
+            save(model, tmp_path)
     assert ".partial." not in str(raised.value)
-    assert files_of(tmp_path) == before
-    assert not list(tmp_path.glob(".*"))
+    assert list(tmp_path.iterdir()) == []
+    save(model, tmp_path)
+    assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_a_size_that_no_array_keeps_to_leaves_nothing(trained, tmp_path):
-    with pytest.raises(ValueError, match="exceeds the maximum shard size"):
-        sharded(trained, tmp_path, 1e-8)
-    assert files_of(tmp_path) == {}
+def write_folder(path, text, then=lambda: None):
+    with whole_folder(path) as half:
+        half.mkdir()
+        for name in ("config.json", "metadata.json", "model.weights.h5"):
+            (half / name).write_text(text)
+        then()
 
 
-@pytest.mark.parametrize("at", range(8))
-def test_a_move_that_fails_is_taken_back(at, tmp_path, monkeypatch):
-    for number, whole in enumerate((whole_shards, whole_folder)):
-        path = tmp_path / str(number) / ("s.weights.json" if whole is whole_shards else "served")
-        path.parent.mkdir()
-        for text in ("old", "new"):
-            moves, replace = [], os.replace
+@pytest.mark.parametrize("error", [PermissionError(errno.EACCES, "Permission denied"), KeyboardInterrupt()])
+def test_a_folder_that_cannot_get_its_name_leaves_nothing(error, tmp_path, monkeypatch):
+    def rename(one, other):
+        raise error
 
-            def moved(one, other, moves=moves, replace=replace, text=text):
-                moves.append(one)
-                if text == "new" and len(moves) == at + 1:
-                    raise PermissionError(errno.EACCES, "Permission denied", str(one))
-                replace(one, other)
-
-            def write(text=text, whole=whole, path=path):
-                with whole(path) as half:
-                    folder = half.parent if whole is whole_shards else half
-                    folder.mkdir(exist_ok=True)
-                    for name in ("s_00000.weights.h5", "s_00001.weights.h5", "s.weights.json"):
-                        (folder / name).write_text(text)
-
-            with monkeypatch.context() as patched:
-                patched.setattr(os, "replace", moved)
-                if text == "new" and at < 6:
-                    with pytest.raises(PermissionError):
-                        write()
-                else:
-                    write()
-        assert set(files_of(path.parent).values()) == {b"old" if at < 6 else b"new"}
-        assert len(files_of(path.parent)) == 3
+    monkeypatch.setattr(os, "rename", rename)
+    with contextlib.suppress(type(error)):
+        write_folder(tmp_path / "served", "new")
+        pytest.fail("nothing was raised")
+    assert list(tmp_path.iterdir()) == []
 
 
-def test_whoever_is_killed_as_files_are_moved_leaves_no_list_of_two_saves(tmp_path, monkeypatch):
-    """The list goes first and comes last: no moment has shards of the one beside shards of the other under a list."""
-    path, seen, replace = tmp_path / "s.weights.json", [], os.replace
-
-    def moved(one, other):
-        replace(one, other)
-        there = {one.name: one.read_text() for one in tmp_path.iterdir() if one.is_file()}
-        seen.append(path.name not in there or len(set(there.values())) == 1)
-
-    monkeypatch.setattr(os, "replace", moved)
-    for text in ("old", "new"):
-        with whole_shards(path) as half:
-            for name in ("s_00000.weights.h5", "s_00001.weights.h5", "s.weights.json"):
-                (half.parent / name).write_text(text)
-    assert len(seen) == 9
-    assert all(seen)
+def saved_before(place, model):
+    model.save(place, zipped=False)
 
 
-def test_what_else_a_folder_holds_stays_and_killed_writers_are_cleaned_up(trained, tmp_path):
-    folder, old = tmp_path / "served", 1e9
-    folder.mkdir()
-    (folder / "README.md").write_text("mine")
-    half = folder / f".partial.{'a' * 16}.served"
-    fresh = folder / f".partial.{'b' * 16}.served"
-    for one in (half, fresh):
-        (one / "written").mkdir(parents=True)
-        (one / "written" / "config.json").write_text("half")
-    for one in (half / "written" / "config.json", half / "written", half):
-        os.utime(one, (old, old))
-    os.utime(fresh, (old, old))  # whose writer is at a file within
-    trained.save(folder, zipped=False)
+def with_notes(place, model):
+    place.mkdir()
+    (place / "README.md").write_text("mine")
+
+
+def linked_folder(place, model):
+    with_notes(place.with_name("store"), model)
+    place.symlink_to(place.with_name("store"))
+
+
+THERE = {
+    "saved before": saved_before,
+    "notes": with_notes,
+    "an empty folder": lambda place, model: place.mkdir(),
+    "a file": lambda place, model: place.write_text("mine"),
+    "a link": linked_folder,
+    "a broken link": lambda place, model: place.symlink_to(place.with_name("nowhere")),
+}
+
+
+@pytest.mark.parametrize("ending", ["", "/"])
+@pytest.mark.parametrize("how", THERE)
+def test_nothing_that_is_there_is_replaced_by_a_folder(how, ending, trained, tmp_path, monkeypatch):
+    """Folders of the user's that were called as a file of the model were deleted, and earlier saves taken away."""
+    place = tmp_path / "served"
+    THERE[how](place, trained)
+    before = files_of(tmp_path), sorted(tmp_path.rglob("*")), place.is_symlink()
+    other = made()
+    wrote = []
+    monkeypatch.setattr(other.layers[0], "save_own_variables", wrote.append)
+    for given in ({"zipped": False}, {"zipped": False, "overwrite": False}):
+        with pytest.raises(FileExistsError, match=r"served is there already.*Name a new folder, or remove"):
+            other.save(f"{place}{ending}", **given)
+    assert (files_of(tmp_path), sorted(tmp_path.rglob("*")), place.is_symlink()) == before
+    assert wrote == []
+
+
+@pytest.mark.parametrize("writers", [2, 3])
+def test_of_several_writers_at_once_the_first_one_s_folder_stands(writers, tmp_path):
+    """Files of both were in it: weights of the one with the configuration of the other."""
+
+    def write(number):
+        write_folder(tmp_path / "served", str(number), lambda: number and write(number - 1))  # another one, first
+
+    with pytest.raises(FileExistsError, match=r"served is there already.*Name a new folder"):
+        write(writers - 1)
+    assert set(files_of(tmp_path / "served").values()) == {b"0"}
+    assert [one.name for one in tmp_path.iterdir()] == ["served"]
+
+
+def test_folders_of_killed_writers_are_cleaned_up_and_no_others(trained, tmp_path):
+    old, names = 1e9, [f".partial.{letter * 16}.served" for letter in "abc"]
+    half, fresh, inside = (tmp_path / name for name in names)
+    mine = [
+        tmp_path / name for name in (".partial.served", f".partial.{'a' * 16}.other", f".partial.{'A' * 16}.served")
+    ]
+    for one in (half, fresh, inside, *mine):
+        one.mkdir()
+        (one / "config.json").write_text("half")
+        if one is not fresh:
+            os.utime(one / "config.json", (old, old))
+        if one is not inside:
+            os.utime(one, (old, old))
+    trained.save(tmp_path / "served", zipped=False)
     assert not half.exists()
-    assert fresh.exists()
-    assert (folder / "README.md").read_text() == "mine"
-    assert tfdp.load_model(folder).ledger.steps == 2
+    assert all(one.exists() for one in (fresh, inside, *mine))  # whose writers are at them, or that are the user's
+    assert tfdp.load_model(tmp_path / "served").ledger.steps == 2
 
 
 def test_ordinary_saves_bring_no_word(trained, tmp_path, monkeypatch):
@@ -295,19 +359,21 @@ def test_ordinary_saves_bring_no_word(trained, tmp_path, monkeypatch):
         warnings.simplefilter("always")
         trained.save("a/b/served", zipped=False)  # Keras makes the folders
         trained.save("served", zipped=False, overwrite=True)
+        trained.save("a/b/more/", True, False)
         trained.save(Path("model.keras"), zipped=True)
         trained.save("model.keras", zipped=None)
         trained.save_weights("w.weights.h5", True)
         trained.save_weights("w.weights.h5", max_shard_size=None)
-        trained.save_weights("s.weights.json", True, 1)
         tfdp.load_model("a/b/served")
-        made().load_weights("s.weights.json")
+        made().load_weights("w.weights.h5")
     said = [str(one.message) for one in caught if "__array__" not in str(one.message)]
     assert [one for one in said if "Skipping variable loading" not in one] == []
     with pytest.raises(ValueError, match=r"zipped=False.*Received: filepath=x\.keras"):
         trained.save("x.keras", zipped=False)
     with pytest.raises(ValueError, match=r"Received: filepath=x\.txt"):
-        trained.save_weights("x.txt", max_shard_size=1)
+        trained.save_weights("x.txt")
+    with whole_folder("gs://bucket/served") as path:
+        assert path == "gs://bucket/served"
     with whole_file("gs://bucket/a.keras") as path:
         assert path == "gs://bucket/a.keras"
     assert not list(tmp_path.rglob("*x.*"))

@@ -108,6 +108,48 @@ def test_an_oracle_that_shows_trials_of_others_as_the_best_is_refused(tmp_path):
     assert tuner.ledger.steps == 2
 
 
+class Sorts(Random):
+    """As a user's own: of a trial without a score it makes an error."""
+
+    asked = 0
+
+    def get_best_trials(self, num_trials=1):
+        self.asked += 1
+        return sorted(self.trials.values(), key=lambda trial: trial.score)[:num_trials]
+
+
+def test_an_oracle_is_asked_for_its_best_where_keras_tuner_may_ask(tmp_path, monkeypatch):
+    """It was asked while a trial ran, which has no score: a TypeError ended the search."""
+    oracle = Sorts()
+    tuner = tuner_in(tmp_path, oracle)
+    assert oracle.asked == 0  # of no trials
+    tuner.search(X, Y, **FIT)
+    assert tuner.ledger.steps == 4
+    assert oracle.asked == 1  # at the end
+    trial = next(iter(oracle.trials.values()))
+    trial.status, score, trial.score = "FAILED", trial.score, None
+    tuner.search(X, Y, **FIT)  # KerasTuner gets no answer either
+    trial.status, trial.score = "COMPLETED", score
+
+    def broken(self, num_trials=1):
+        raise OSError("the service is away")
+
+    monkeypatch.setattr(Sorts, "get_best_trials", broken)
+    with pytest.raises(OSError, match="the service is away"):
+        tuner.search(X, Y, **FIT)
+
+
+def test_trials_of_others_that_are_shown_after_a_search_alone_are_refused(tmp_path):
+    class Service(Random):
+        def get_best_trials(self, num_trials=1):
+            other = keras_tuner.engine.trial.Trial(keras_tuner.HyperParameters(), "of another", "COMPLETED")
+            return [other, *super().get_best_trials(num_trials)]
+
+    tuner = tuner_in(tmp_path, Service(1))
+    with pytest.raises(ValueError, match="holds 1 trials that this ledger did not pay for"):
+        tuner.search(X, Y, **FIT)
+
+
 def states(folder, **held):
     (folder / "p").mkdir(exist_ok=True)
     for name, value in held.items():
@@ -117,6 +159,8 @@ def states(folder, **held):
 @pytest.mark.parametrize("held", [{}, {"ledger": "0" * 32, "ended_by_an_error": False}], ids=["none", "another ledger"])
 def test_a_folder_in_which_a_tuner_of_another_name_searched_is_refused(held, tmp_path):
     """All tuners of a folder write their trials under the same names, and the next one goes on from them."""
+    keras_tuner.Tuner(Random(), build, directory=tmp_path, project_name="p", tuner_id="tuner7").save()
+    assert json.loads((tmp_path / "p" / "tuner7.json").read_text()) == {}
     states(tmp_path, tuner7=held)
     with pytest.raises(ValueError, match=r"holds a search that this ledger did not pay for.*tuner7\.json"):
         tuner_in(tmp_path)
@@ -130,8 +174,18 @@ def test_a_folder_in_which_a_tuner_of_another_name_searched_is_refused(held, tmp
 def test_a_folder_in_which_a_search_of_another_name_failed_is_refused(tmp_path):
     mine = ledger_in(tmp_path)
     states(tmp_path, tuner7={"ledger": mine.uid, "ended_by_an_error": True})
+    (tmp_path / "p" / "trial_0").mkdir()
+    (tmp_path / "p" / "trial_0" / "trial.json").write_text("{}")
     with pytest.raises(tfdp.tuning.SearchFailed, match="An earlier search in the folder"):
         tuner_in(tmp_path, ledger=mine)
+
+
+@pytest.mark.parametrize("held", [{}, {"ledger": "mine"}, {"ended_by_an_error": True}])
+def test_a_file_of_one_s_own_is_no_search(held, tmp_path):
+    """`{}` is what a plain tuner leaves, but never without an oracle or a trial beside."""
+    states(tmp_path, params=held)
+    (tmp_path / "p" / "trial_of_mine").mkdir()
+    assert tuner_in(tmp_path).ledger.steps == 0
 
 
 def test_ordinary_searches_are_taken_without_a_word(tmp_path, monkeypatch):
@@ -139,6 +193,7 @@ def test_ordinary_searches_are_taken_without_a_word(tmp_path, monkeypatch):
     monkeypatch.setenv("KERASTUNER_TUNER_ID", "chief")
     ledger = ledger_in(tmp_path)
     states(tmp_path, mine={"rate": 0.1}, numbers=[1, 2])
+    (tmp_path / "p" / "x.json").mkdir()
     (tmp_path / "p" / "lines.json").write_text("{}\n{}\n")
     devices = tf.distribute.MirroredStrategy(["cpu:0"])
     with warnings.catch_warnings():

@@ -25,6 +25,12 @@ HDF5 = (
     " model.save('model.keras') and tfdp.load_model, or save_weights('model.weights.h5') and load_weights; to publish,"
     " model.to_keras().save(path)."
 )
+SEVERAL = (
+    "Weights in several files (max_shard_size, or a list of them, *.weights.json) are not saved: the privacy ledger and"
+    " the weights must be one file. Files of two saves can be read together, by a program that loads while another one"
+    " saves, and 10 steps are then stated as 2. Nothing of the weights was written. Use"
+    " model.save_weights('name.weights.h5'): one file, of any size."
+)
 _files = threading.local()
 
 
@@ -36,9 +42,11 @@ class PaidLayer(CountedLayer):
     """
 
     def save_own_variables(self, store: Any) -> None:
-        """As in Keras, with the ledger of the weights if they cost something."""
-        super().save_own_variables(store)
+        """As in Keras, with the ledger of the weights if they cost something: then into one file alone (ValueError)."""
         cost = None if getattr(_files, "whole", False) else cost_of(self)
+        if cost is not None:
+            refuse_several_files(store)
+        super().save_own_variables(store)
         if cost is not None:
             write_stored_ledger(store, cost)
             write_stored_notes(store, notes_of(self))
@@ -158,3 +166,13 @@ def refuse_hdf5() -> None:
     """Raises ValueError where Keras writes or reads its older format, HDF5, which knows weights and nothing beside."""
     if global_state.get_global_attribute("use_legacy_config", False):
         raise ValueError(HDF5)
+
+
+def refuse_several_files(store: Any) -> None:
+    """Raises ValueError where Keras writes weights to several files: what they cost could be read with others' weights.
+
+    Args:
+        store: what Keras gives to `save_own_variables`.
+    """
+    if getattr(store, "max_shard_size", None) is not None:
+        raise ValueError(SEVERAL)

@@ -1,6 +1,6 @@
 """Whether weights were trained without privacy before: then what they tell of those records is in no statement."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
@@ -62,17 +62,23 @@ def warn_of_earlier(models: Iterable[Any]) -> set[Steps]:
 
 
 def warn_of_ordinary(
-    name: str | None, weights: Iterable[Any], use: str = _BEGINS, instead: str = _ANOTHER, before: str = _TRAINED
+    name: str | None,
+    weights: Iterable[Any],
+    use: str = _BEGINS,
+    instead: str = _ANOTHER,
+    before: str = _TRAINED,
+    known: Callable[[Any], int] = lambda _: 0,
 ) -> set[Steps]:
     """Warns of steps of an ordinary optimizer on these weights, whichever model or loop took them, once.
 
     Args:
         name: of the model that holds the weights; None where that is not known.
         use, instead, before: what they are used for, what to do otherwise, and before what to declare.
+        known: of an optimizer, how many of its steps are no news; it is asked about where it took more.
 
     Returns: these steps, those that a warning named before, too, for `note_of_ordinary`.
     """
-    found = optimizers_on(weights)
+    found = [one for one in optimizers_on(weights) if undeclared(one) > known(one)]
     new = [one for one in found if untold(one)]
     for one in new[:1]:
         owner = next((model for model in instances_of(keras.Model) if getattr(model, "optimizer", None) is one), None)

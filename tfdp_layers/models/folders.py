@@ -19,13 +19,16 @@ _FIX = "Give a file *.keras, or a folder, that model.save wrote."
 class ModelFolder:
     """What `zipfile.ZipFile` tells of a model file, of a folder: so limits and checks are the same for both.
 
-    Raises: ModelFileError for what is no file in it (a pipe, a device) and for links to other folders: neither says
+    Looked at is what Keras reads: the three files that every model consists of, and what lies under `assets`. What else
+    is in the folder is the user's, and not read.
+
+    Raises: ModelFileError for what of these is no file (a pipe, a device) and for links to other folders: neither says
         how much there is to read.
     """
 
     def __init__(self, path: Path) -> None:
-        self._path, self._sizes = path, dict[str, int]()
-        for folder, folders, files in os.walk(path):
+        self._path, self._sizes = path, {name: (path / name).stat().st_size for name in sorted(MEMBERS)}
+        for folder, folders, files in os.walk(path / "assets"):
             for name in folders:
                 if os.path.islink(os.path.join(folder, name)):
                     raise ModelFileError(f"{os.path.join(folder, name)} is a link to another folder. {_FIX}")

@@ -38,11 +38,11 @@ from tfdp_layers.accounting.stored import (
 from tfdp_layers.accounting.view import state_of
 from tfdp_layers.certificates.constants import CONSTANTS, leave_constants, refuse_changed_constants
 from tfdp_layers.layers.carried import (
-    HDF5,
     charge_what_is_kept,
     charging_what_is_kept,
     reading,
     refuse_hdf5,
+    refuse_several_files,
     saving_whole,
 )
 from tfdp_layers.models.accounts import (
@@ -97,18 +97,17 @@ class WeightFiles(Bookkeeping):
         """As in Keras; an interrupted save leaves an earlier file as it was.
 
         Raises: ValueError for an HDF5 file (.h5), which would hold no ledger, and for a layer that a file would hold
-            twice; RuntimeError while a `fit` of another thread changes the weights.
+            twice; FileExistsError where a folder (zipped=False) would not be a new one, with overwrite=True too;
+            RuntimeError while a `fit` of another thread changes the weights.
         """
         refuse_no_path(filepath, "filepath", "model.keras")
-        if os.fspath(filepath).endswith((".h5", ".hdf5")):
-            raise ValueError(HDF5)  # before Keras empties a file that is there
         refuse_lost_ties(self)
         self._privacy.decided("saved the model")
         with self._privacy.account.saving(), saving_whole(), whole_model(filepath, overwrite, *args, **kwargs) as path:
             super().save(path, overwrite, *args, **kwargs)
 
     def save_weights(self, filepath: str | os.PathLike[str], overwrite: bool = True, *args: Any, **kwargs: Any) -> None:
-        """As in Keras; an interrupted save leaves an earlier file as it was. Raises: RuntimeError as `save`."""
+        """As `save`, into one file. Raises: ValueError for several (`max_shard_size`); RuntimeError as `save`."""
         refuse_no_path(filepath, "filepath", "model.weights.h5")
         self._privacy.decided("saved the weights")
         whole = whole_weights(filepath, overwrite, *args, **kwargs)
@@ -230,6 +229,7 @@ class WeightFiles(Bookkeeping):
         return super().export(filepath, *args, **kwargs)
 
     def save_own_variables(self, store: Any) -> None:
+        refuse_several_files(store)
         self._privacy.account.refuse_other_thread()
         self._settle_accounts()
         self._refuse_unpaid_weights()

@@ -23,14 +23,18 @@ ELSEWHERE = (
     "that this ledger did not pay for: its scores, which may carry no noise, would choose the next trials and be shown"
     " as this search's."
 )
+_SEARCHED = ("oracle.json", "trial_*/trial.json")
+"""What KerasTuner writes beside the file of a tuner."""
+
 _STATE = {"ledger", "ended_by_an_error"}
 """What the file of a tuner holds; that of a plain one nothing."""
 
 
 def trials_of(oracle: Any) -> list[Any]:
-    """All trials that an oracle holds, or shows as the best.
+    """All trials that an oracle holds, or, once none of these runs, shows as the best.
 
     Raises: ValueError, fatal to a search, where this process cannot read them: then it does not know who paid for them.
+        Whatever the oracle's own `get_best_trials` does, once all trials have scores.
     """
     if in_several_processes():
         raise keras_tuner.errors.FatalValueError(IN_SEVERAL)
@@ -41,21 +45,36 @@ def trials_of(oracle: Any) -> list[Any]:
             " knows whether the ledger of this search paid for all of them, and the best one may be of another ledger."
             " Give an oracle that holds its trials itself, as each keras_tuner.Oracle does."
         )
-    best: list[Any] = []
-    if type(oracle).get_best_trials is not keras_tuner.Oracle.get_best_trials:  # which may ask another process
-        best = [one for one in oracle.get_best_trials(oracle.max_trials) if one.trial_id not in trials]
-    return [*trials.values(), *best]
+    return [*trials.values(), *(one for one in _best_of(oracle, trials) if one.trial_id not in trials)]
+
+
+def _best_of(oracle: Any, trials: Mapping[Any, Any]) -> list[Any]:
+    """What an oracle with a `get_best_trials` of its own, which may ask another process, shows once no trial runs."""
+    own = type(oracle).get_best_trials is not keras_tuner.Oracle.get_best_trials
+    status = {one.status for one in trials.values()}
+    if not own or not trials or status & {"IDLE", "RUNNING"}:
+        return []
+    try:
+        return list(oracle.get_best_trials(oracle.max_trials))
+    except Exception:
+        if status == {"COMPLETED"}:
+            raise
+        return []  # of trials without a score it shows nothing to KerasTuner either
 
 
 def states_in(folder: str, own: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The names and contents of the files in which tuners left what became of their searches.
+
+    Where KerasTuner left neither an oracle nor a trial there was no search: other files are the user's own.
 
     Args:
         folder: of the project.
         own: the file of the tuner that asks, which is one whatever it holds, where it is there.
     """
     mine = [Path(own)] if backend.io.exists(own) else []  # as KerasTuner asks, before it reads it
-    for path in [*mine, *sorted({*Path(folder).glob("*.json")} - {Path(own)})]:
+    searched = any(found for pattern in _SEARCHED for found in Path(folder).glob(pattern))
+    others = [one for one in Path(folder).glob("*.json") if one.is_file()] if searched else []
+    for path in [*mine, *sorted({*others} - {Path(own)})]:
         try:
             held = json.loads(path.read_text(encoding="utf-8"))
         except ValueError:

@@ -154,6 +154,7 @@ class PrivateTuner(keras_tuner.Tuner):
             if self._made == 0:
                 raise BudgetExhausted(str(ended)) from ended
             warn(f"The budget ended the search after {self._made} trials: {ended}")
+        refuse_unpaid(self.oracle, self.ledger)  # it may show trials of others as the best by now
 
     def _run_and_update_trial(self, trial: Any, *args: Any, **kwargs: Any) -> None:
         """As in KerasTuner; a subclass may change what goes into `run_trial`, and not what comes out of it."""
