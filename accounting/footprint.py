@@ -16,7 +16,7 @@ import numpy as np
 
 from tfdp_layers.accounting.columns import Columns, columns_of
 from tfdp_layers.accounting.people import People
-from tfdp_layers.accounting.predictions import FEWEST, origins_in, remember
+from tfdp_layers.accounting.predictions import FEWEST, Predicted, predicted_in, remember
 from tfdp_layers.accounting.sketch import Sketch, sketch_of
 
 __all__ = ["PLACE", "Footprint", "came_from", "footprint_of", "living", "predicted_for"]
@@ -27,7 +27,7 @@ Place = tuple[Any, Any]
 """The number, or the file, of what holds the records, and which rows of it; None: all."""
 
 
-_NONE = Columns()
+_NONE, _NOTHING = Columns(), Predicted()
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Footprint:
         columns: of them and their labels, known again in a data set of the same rows.
         derived: where the records lie that one of these columns was computed from.
         copies: a sketch of records that are read by index, for copies within them alone: its hashes are no others'.
-        predicted: of the records that private models predicted values of these columns for.
+        predicted: the records that private models predicted values of these columns for.
     """
 
     places: frozenset[Place] = frozenset()
@@ -50,7 +50,7 @@ class Footprint:
     columns: Columns = _NONE
     derived: frozenset[Place] = frozenset()
     copies: Sketch | None = None
-    predicted: frozenset[Footprint] = frozenset()
+    predicted: Predicted = _NOTHING
 
     def same_place(self, other: Footprint) -> bool:
         """Whether both are of one object, or of rows of one array that meet: what the program says, not the records."""
@@ -79,10 +79,10 @@ class Footprint:
 
     def _predicted(self, other: Footprint) -> bool:
         """Whether one holds predictions for records of the other, or both do for the same ones."""
-        if not self.predicted and not other.predicted:
-            return False
-        pairs = itertools.product((self, *self.predicted), (other, *other.predicted))
-        return any(mine._equal(theirs) is not None for mine, theirs in pairs)
+        if self.predicted.shares(other.predicted):
+            return True
+        pairs = ((made.predicted, one) for made, one in ((self, other), (other, self)) if made.predicted.rows)
+        return any(_of(predicted)._equal(one) is not None for predicted, one in pairs)
 
 
 def footprint_of(
@@ -109,22 +109,24 @@ def footprint_of(
     derived = frozenset(itertools.chain.from_iterable(_made_columns[one] for one in made))
     records = len(arrays[0]) if arrays else None
     sketch = sketch_of(arrays, people) if looked_at else None
-    made_for = origins_in([*arrays, *(one for one in beside if _mapped(one) is None)]) if looked_at else frozenset()
-    return Footprint(frozenset(places), sketch, records, columns, derived, predicted=_all_of(made_for))
+    predicted = predicted_in([*arrays, *(one for one in beside if _mapped(one) is None)]) if looked_at else _NOTHING
+    _sizes.add(records or 0)
+    return Footprint(frozenset(places), sketch, records, columns, derived, predicted=predicted)
 
 
-def _all_of(origins: frozenset[Footprint]) -> frozenset[Footprint]:
-    """Records that something was predicted for, and those that these were predicted for: no more than so many."""
-    first = [replace(one, predicted=frozenset()) for one in origins]
-    rest = itertools.chain.from_iterable(one.predicted for one in origins)
-    return frozenset(itertools.islice(itertools.chain(first, rest), _MOST_ORIGINS))
+def _of(predicted: Predicted) -> Footprint:
+    """The records that values were predicted for: where they lie, from the first to the last, and what equals them."""
+    held = [(one, rows) for one, rows in predicted.origins]
+    places = frozenset((number, _composed(first, rows)) for one, rows in held for number, first in one.places)
+    columns = Columns(*(frozenset().union(*some) for some in zip(*(one.columns for one, _ in held), strict=True)))
+    return Footprint(places, predicted.sketch(), columns=columns)
 
 
 def living(footprint: Footprint) -> Footprint:
     """The footprint without the places of objects that are gone: no other one will ever be there."""
     if all(isinstance(number, str) or number in _living for number, _ in footprint.places | footprint.derived):
         return footprint
-    computed = itertools.chain(_origins.values(), _made_columns.values())  # what was computed from them
+    computed = [*_origins.values(), *_made_columns.values()]  # what was computed from them
     origins = {number for places in computed for number, _ in places}
 
     def kept(places: frozenset[Place]) -> frozenset[Place]:
@@ -141,9 +143,8 @@ _living: set[int] = set()
 _origins: dict[Any, frozenset[Place]] = {}
 _made_columns: dict[bytes, frozenset[Place]] = {}
 _MOST_COLUMNS = 1024
-_MOST_ORIGINS = 48
-_LOOKED_AT = 1 << 21
-"""Values of records that something is predicted for: of more some of the rows are looked at."""
+_sizes: set[int] = set()
+"""How many records there were of each data set: columns of as many alone could ever be equal."""
 
 
 def came_from(made: Any, *given: Any) -> None:
@@ -157,7 +158,7 @@ def came_from(made: Any, *given: Any) -> None:
         _made_columns.pop(column, None)
         _made_columns[column] = places
     for column in [*_made_columns][:-_MOST_COLUMNS]:
-        del _made_columns[column]
+        _made_columns.pop(column, None)
 
 
 def predicted_for(made: Sequence[np.ndarray], given: Sequence[Any]) -> None:
@@ -173,14 +174,18 @@ def predicted_for(made: Sequence[np.ndarray], given: Sequence[Any]) -> None:
     looked_at = [held for one in given if (held := _array(one)) is not None]
     told = [array for array in made if array.ndim and len(array) >= FEWEST]
     if told and looked_at and all(len(one) == len(told[0]) for one in (*told, *looked_at)):
-        step = -(-sum(one.size for one in looked_at) // _LOOKED_AT)
-        records = footprint_of(given, [one if step < 2 else one[::step].copy() for one in looked_at])
-        remember(told, replace(records, columns=_NONE if records.sketch is None else columns_of(looked_at)))
+        mapped = any(_mapped(one) is not None for one in looked_at)
+        columns = columns_of(looked_at) if len(told[0]) in _sizes and not mapped else _NONE
+        places = frozenset(itertools.chain.from_iterable(map(_places, given)))
+        remember(told, None if mapped else looked_at, Footprint(places, columns=columns))
 
 
 def _array(one: Any) -> np.ndarray | None:
     """An array, a table or a tensor as an array; None for anything else."""
-    array = np.asarray(one) if hasattr(one, "__array__") and hasattr(one, "shape") else None
+    try:
+        array = np.asarray(one) if hasattr(one, "__array__") and hasattr(one, "shape") else None
+    except Exception:  # of whatever kind: what cannot be read is not looked at
+        return None
     return array if array is not None and array.ndim else None
 
 

@@ -27,6 +27,7 @@ from tfdp_layers.accounting.entries import Entry
 from tfdp_layers.accounting.footprint import PLACE, Footprint, living
 from tfdp_layers.accounting.grouping import forget_groupings, groupings_known, know_groupings, refuse_regrouping
 from tfdp_layers.accounting.ledger import Ledger
+from tfdp_layers.accounting.predictions import Predicted
 from tfdp_layers.caller import warn
 
 __all__ = ["Sighting", "apart", "count_of", "keep", "others_of", "sight", "sum_of", "warn_of_others"]
@@ -144,7 +145,7 @@ def _forget() -> None:
         sketch = one.footprint.sketch
         if sketch is not None and len(sketches) == _MOST_SKETCHES and id(sketch) not in sketches:
             one.footprint = replace(
-                one.footprint, sketch=None, columns=Columns(), derived=frozenset(), predicted=frozenset()
+                one.footprint, sketch=None, columns=Columns(), derived=frozenset(), predicted=Predicted()
             )
         elif sketch is not None:
             sketches[id(sketch)] = None

@@ -66,3 +66,12 @@ def test_ordinary_programs_with_predictions_are_silent():
     assert said(lambda: fit(compiled([keras.Input((4,)), keras.layers.Dense(1)]), others[ORDER], labels)) == []
     base.predict(x, verbose=0)  # to look at them
     assert said(lambda: fit(head(), RNG.normal(size=(N, 1)), RNG.normal(size=(N, 1)))) == []
+
+
+def test_students_of_one_teacher_on_disjoint_shards_are_silent():
+    base = fit(compiled([keras.Input((4,)), keras.layers.Dense(1)]), records(), RNG.normal(size=(N, 1)))
+    public, shard = records(), RNG.integers(0, 2, N)
+    labels = base.predict(public, verbose=0)
+    for one in range(2):
+        student = compiled([keras.Input((4,)), keras.layers.Dense(1)])
+        assert said(lambda: fit(student, public[shard == one], labels[shard == one])) == []  # noqa: B023
