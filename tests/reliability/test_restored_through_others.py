@@ -41,6 +41,16 @@ def written(tmp_path, monkeypatch):
     path = tf.train.Checkpoint(model=model).save(str(tmp_path / "c"))
     tf.train.Checkpoint(model=model, optimizer=model.optimizer).save(str(tmp_path / "o"))
     model.save_weights(tmp_path / "w.weights.h5")
+    second = private(ordinary())
+    second.fit(X, Y, batch_size=10, epochs=2, verbose=0)
+    best = ordinary()
+    best.set_weights(second.get_weights())
+    forget_released(released_values(second))
+    second.get_layer("h").trainable = False
+    second.compile(tfdp.optimizers.ClippedOptimizer("adam", noise_multiplier=4.0), loss=LOSS, run_eagerly=True)
+    second.fit(X, Y, batch_size=10, verbose=0)
+    tf.train.Checkpoint(model=second, best=best).save(str(tmp_path / "second"))
+    forget_released(released_values(second))
     forget_released(released_values(model))
     monkeypatch.setattr(released_numbers, "_passing", type(released_numbers._passing)())
     return path, model.ledger.copy(), tmp_path / "w.weights.h5", model.get_layer("h").kernel.numpy()
@@ -250,15 +260,62 @@ def said(model):
     return " ".join(str(model.privacy_statement(1e-3)).split())
 
 
-@pytest.mark.parametrize("way", [thrown_away, layers_alone, weights_alone], ids=lambda way: way.__name__)
+def trained_before(path):
+    """Trained whole, then the head alone: the optimizer that the checkpoint holds never trained the first layer."""
+    return layers_of(restore(ordinary(), path.replace("c-1", "second-1")))
+
+
+def layers_of(net):
+    x = keras.Input((6,))
+    KEPT.append(net)
+    return keras.Model(x, keras.layers.Dense(3)(net.get_layer("h")(x)))
+
+
+def clone_beside(path):
+    best = ordinary()
+    KEPT.append(tf.train.Checkpoint(best=best))
+    KEPT[-1].restore(path.replace("c-1", "second-1")).expect_partial()
+    return best
+
+
+def replaced(path):
+    return tfdp.replace_batch_normalization(weights_alone(path), "layer")
+
+
+UNREAD = [thrown_away, layers_alone, weights_alone, trained_before, clone_beside, replaced]
+
+
+@pytest.mark.parametrize("way", UNREAD, ids=lambda way: way.__name__)
 def test_what_nobody_can_read_any_more_is_noted(way, written, tmp_path):
     net = way(written[0])
     gc.collect()
     model = private(net)
-    assert "what it counts could not be read any more" in said(model)
+    assert "what they cost could not be read of it" in said(model)
     model.fit(X, Y, batch_size=10, verbose=0)
     model.save(tmp_path / "m.keras")
-    assert all("could not be read any more" in said(one) for one in (model, tfdp.load_model(tmp_path / "m.keras")))
+    assert all("could not be read of it" in said(one) for one in (model, tfdp.load_model(tmp_path / "m.keras")))
+
+
+def test_what_quantization_replaced_is_noted_too(written):
+    x = keras.Input((6,))
+
+    def net():
+        return keras.Model(x, keras.layers.Dense(2, use_bias=False)(keras.layers.Dense(3, use_bias=False)(x)))
+
+    new = restore(net(), tf.train.Checkpoint(model=net()).save(written[0]))
+    new.quantize("int8")
+    assert "could not be read of it" in said(private(new))
+    assert "could not be read of it" not in said(private(net()))
+
+
+def test_a_ledger_or_a_file_of_the_training_ends_the_note(written):
+    for pay in (lambda model: model.ledger.merge(written[1]), lambda model: model.load_weights(written[2])):
+        model = private(weights_alone(written[0]))
+        assert "could not be read of it" in said(model)
+        pay(model)
+        model.fit(X, Y, batch_size=10, verbose=0)
+        assert model.privacy_statement(1e-3).steps == 6
+        assert "could not be read of it" not in said(model)
 
 
 def test_public_checkpoints_are_declared(written):

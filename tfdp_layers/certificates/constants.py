@@ -57,7 +57,7 @@ def public(layer: Layer) -> Layer:
         vars(one)[_MARK] = found
     for one in trained:
         declare(one)
-    settle_restored(layer.weights, restored)
+    settle_restored([*layer.weights, *layer._flatten_layers()], restored)
     declared = [*map(held_by, [*(weight for one in held for weight in one.weights), *trained_by(trained, layer)])]
     remember_held(declared)  # what was released into them before is paid for all the same
     leave_anew(declared)

@@ -40,7 +40,7 @@ from tfdp_layers.models.accounts import (
 )
 from tfdp_layers.models.earlier import note_of_ordinary
 from tfdp_layers.models.run import PrivacyState
-from tfdp_layers.models.unpaid import note_checkpoints, refuse_unpaid
+from tfdp_layers.models.unpaid import note_checkpoints, notes_of_checkpoints, refuse_unpaid
 from tfdp_layers.optimizers.base import PrivateOptimizer
 from tfdp_layers.optimizers.restored import Restored
 from tfdp_layers.proof.metrics import written_by_records
@@ -236,6 +236,7 @@ class Bookkeeping(KerasMixin):
             remarks += [note for note in [self._change()] if note is not None and note not in remarks]
         if not tells_of_change(remarks):
             remarks += [note for note in note_of_ordinary(self) if note not in remarks]
+        remarks += [note for note in notes_of_checkpoints(self) if note not in remarks]
         if self._privacy.ledger.updates:
             remarks += note_of_constants(self)
         return remarks
@@ -297,8 +298,8 @@ class Bookkeeping(KerasMixin):
         noted = {CHANGED_ELSEWHERE, FED_ELSEWHERE}.intersection(self._privacy.remarks)
         self._privacy.foreign = changed_values(self._left_by_fits())
         change = None if CHANGED_ELSEWHERE in noted else self._change()
-        if change is not None:
-            self._privacy.remark(change)
+        for note in (*([change] if change is not None else ()), *notes_of_checkpoints(self)):
+            self._privacy.remark(note)
         self._privacy.as_left = not noted and self._is_as_left()
 
     def _is_as_left(self) -> bool:

@@ -6,6 +6,7 @@ from typing import Any, NoReturn
 import keras
 
 from tfdp_layers.accounting.left import leave_made
+from tfdp_layers.certificates.checkpoints import copy_restores
 from tfdp_layers.instances import refuse_class
 from tfdp_layers.models.accounts import join_accounts
 from tfdp_layers.models.conversion import clipped_twin, plain_model
@@ -170,6 +171,7 @@ def make_private(
             keras.models.clone_model(model, clone_function=lambda layer: clipped_twin(layer, clips, bound)),
         )
         model.set_weights(source.get_weights())
+        copy_restores(source.weights, model.weights)
         leave_made(map(held_by, source.weights), map(held_by, model.weights))
     private = PrivateModel(inputs_of(model), outputs_of(model), name=model.name)
     # What its weights, or those that they are copies of, cost already: weights that were paid for have one ledger.

@@ -7,6 +7,7 @@ import keras
 
 from tfdp_layers.accounting.account import Account, account_of, open_account
 from tfdp_layers.accounting.left import leave_made
+from tfdp_layers.certificates.checkpoints import copy_restores
 from tfdp_layers.instances import refuse_class, refuse_other_kind
 from tfdp_layers.models.conversion import same_layer
 from tfdp_layers.models.model import PrivateModel, PrivateSequential
@@ -137,6 +138,7 @@ class Copies:
 
     def _copy(self, source: Any, target: Any, flag: bool) -> None:
         target.assign(source)
+        copy_restores([source], [target])
         leave_made([held_by(source)], [held_by(target)])
         if flag:
             target.trainable = source.trainable

@@ -5,11 +5,17 @@ from typing import Any
 
 from tfdp_layers.accounting.account import Account, account_of
 from tfdp_layers.accounting.released import is_known_value, remember_owed
-from tfdp_layers.certificates.checkpoints import UNREADABLE, releases_brought, settle_restored, trained_by_private
+from tfdp_layers.certificates.checkpoints import (
+    UNREADABLE,
+    carry_restores,
+    releases_brought,
+    settle_restored,
+    trained_by_private,
+)
 from tfdp_layers.optimizers.restored import accept_restored, releases_of
 from tfdp_layers.structure import held_by
 
-__all__ = ["accept_weights", "note_checkpoints", "refuse_unpaid", "refuse_unpaid_copies"]
+__all__ = ["accept_weights", "note_checkpoints", "notes_of_checkpoints", "refuse_unpaid", "refuse_unpaid_copies"]
 
 _ELSEWHERE = (
     "Checkpoints of tf.train.Checkpoint and OrbaxCheckpoint hold no ledger: give the model the one of the training that"
@@ -23,11 +29,12 @@ _LOADED = (
     " search did not show. Load weights with their ledger, or public ones: load_weights(path, public=True)."
     f" {_ELSEWHERE}"
 )
-_UNSEEN = (
-    "A checkpoint of tf.train.Checkpoint was restored into weights of this model before its private training, by an"
-    " ordinary model, and what it counts could not be read any more. If a private training wrote it, what that cost is"
-    " not in this statement (model.ledger.merge of its ledger adds it), nor what an ordinary one took from records; if"
-    " it is public, nothing is lost (tfdp.public of the model that was restored, before make_private, says so)."
+UNSEEN = (
+    "A checkpoint of tf.train.Checkpoint was restored into weights of this model, and what they cost could not be read"
+    " of it: it holds weights alone, or an ordinary model took it, or others had trained them. If a private training"
+    " made them, that is not in this statement (model.ledger.merge of its ledger adds it), nor what an ordinary one"
+    " took from records; if they are public, nothing is lost (tfdp.public of the ordinary model, before make_private,"
+    " says so)."
 )
 _RESTORED = (
     "The optimizer counts {releases} releases and the ledger {counted}: these weights, or the ones they were copied"
@@ -57,34 +64,43 @@ def refuse_unpaid(account: Account, optimizer: Any) -> None:
 def note_checkpoints(model: Any, weights: Iterable[Any]) -> None:
     """Counts what checkpoints brought into these weights of a private model, through whichever model they came.
 
-    Who holds copies of weights of such a checkpoint, in ordinary models that live, owes its releases, too. Of what
-    nobody can say any more whether a private training wrote it, statements have a note.
+    Who holds copies of weights of such a checkpoint, in ordinary models that live, owes its releases, too.
     """
-    state, weights = model._privacy, list(weights)
-    account = state.account
-    own = {getattr(one, "_self_update_uid", -1) for one in model._optimizer_variables()}
+    state = model._privacy
+    carry_restores(model._flatten_layers())
     for restore, releases in releases_brought(weights).items():
-        if restore in state.restores:
-            continue
-        state.restores.add(restore)
-        if releases:
-            account.owe(releases)
-        elif releases is None and restore not in own and not _is_known(weights, restore):
-            account.remark(_UNSEEN)
+        if releases and restore not in state.restores:
+            state.account.owe(releases)
+            state.restores.add(restore)
     for releases, held in trained_by_private():
         source = Account()
         source.owe(releases)
         remember_owed(source, [one for one in map(held_by, held) if account_of(one) is None])
 
 
+def notes_of_checkpoints(model: Any) -> list[str]:
+    """What statements say of weights of which nobody can tell any more whether a private training made them.
+
+    Nothing where the ledger counts releases already: it is that of the training that wrote them, as of one that goes
+    on, or the note was left as the first training began.
+    """
+    if model._privacy.ledger.updates:
+        return []
+    own = {getattr(one, "_self_update_uid", -1) for one in model._optimizer_variables()}
+    unread = {one for one, releases in releases_brought(model.weights).items() if releases is None} - own
+    return [UNSEEN] if any(not _is_known(model.weights, one) for one in unread) else []
+
+
 def _is_known(weights: list[Any], restore: int) -> bool:
-    return any(is_known_value(held_by(one)) for one in weights if getattr(one, "_self_update_uid", -1) == restore)
+    """Whether this process released what some of these weights hold, or they began with it."""
+    held = [held_by(one) for one in weights if getattr(one, "_self_update_uid", -1) == restore]
+    return any(map(is_known_value, held))
 
 
 def accept_weights(account: Account, model: Any) -> None:
     """As `accept_restored`: what a file brought took the place of all weights, those of checkpoints, too."""
     accept_restored(account, model)
-    settle_restored(model.weights)
+    settle_restored([*model.weights, *model._flatten_layers()])
 
 
 def refuse_unpaid_copies(model: Any) -> None:

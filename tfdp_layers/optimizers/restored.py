@@ -8,13 +8,10 @@ import numpy as np
 
 from tfdp_layers.accounting.account import Account
 from tfdp_layers.accounting.digests import numbers_of
-from tfdp_layers.certificates.checkpoints import releases_waiting
+from tfdp_layers.certificates.checkpoints import SCALES, releases_waiting
 from tfdp_layers.structure import held_by
 
 __all__ = ["Deferred", "Restored", "accept_restored", "releases_in", "releases_of"]
-
-_SCALES = "dynamic_scale"
-"""What an optimizer of Keras keeps that wraps another to scale losses: no private one does."""
 
 
 class _Brought:
@@ -110,7 +107,7 @@ def releases_in(tree: dict[str, Any]) -> int:
     """
     found = keras.tree.flatten_with_path(tree)
     counts = [_count(value) for path, value in found if path[-1] == "iteration"]
-    return max(counts) if len(counts) > 1 and not any(path[-1] == _SCALES for path, _ in found) else 0
+    return max(counts) if len(counts) > 1 and not any(path[-1] == SCALES for path, _ in found) else 0
 
 
 def accept_restored(account: Account, model: Any) -> None:
