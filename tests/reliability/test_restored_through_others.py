@@ -8,6 +8,7 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
+from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting import released as released_numbers
 from tfdp_layers.models.accounts import forget_released, released_values
 
@@ -308,14 +309,28 @@ def test_what_quantization_replaced_is_noted_too(written):
     assert "could not be read of it" not in said(private(net()))
 
 
-def test_a_ledger_or_a_file_of_the_training_ends_the_note(written):
-    for pay in (lambda model: model.ledger.merge(written[1]), lambda model: model.load_weights(written[2])):
-        model = private(weights_alone(written[0]))
-        assert "could not be read of it" in said(model)
-        pay(model)
-        model.fit(X, Y, batch_size=10, verbose=0)
-        assert model.privacy_statement(1e-3).steps == 6
-        assert "could not be read of it" not in said(model)
+def test_a_file_of_the_training_ends_the_note(written):
+    model = private(weights_alone(written[0]))
+    assert "could not be read of it" in said(model)
+    model.load_weights(written[2])
+    model.fit(X, Y, batch_size=10, verbose=0)
+    assert model.privacy_statement(1e-3).steps == 6
+    assert "could not be read of it" not in said(model)
+
+
+def test_another_training_on_the_ledger_does_not_end_it(written, tmp_path):
+    ledger = Ledger(tmp_path / "l.json")
+    first, second = private(weights_alone(written[0])), private(ordinary())
+    first.ledger = second.ledger = ledger
+    second.fit(X, Y, batch_size=10, verbose=0)
+    assert "could not be read of it" in said(first)
+    assert "could not be read of it" not in said(second)
+
+
+def test_copies_by_the_model_s_own_methods_have_it(written):
+    model = private(weights_alone(written[0]))
+    for copy in (model.to_keras(), tfdp.replace_batch_normalization(model, "layer")):
+        assert "could not be read of it" in said(private(copy))
 
 
 def test_public_checkpoints_are_declared(written):

@@ -76,11 +76,18 @@ def carry_restores(layers: Iterable[Any]) -> None:
 
 
 def copy_restores(weights: Iterable[Any], copies: Iterable[Any]) -> None:
-    """Lets copies of weights, one of each, say which checkpoint these were restored from, if nobody settled that."""
-    for one, made in zip(weights, copies, strict=True):
-        if isinstance(one, keras.Variable) and isinstance(made, keras.Variable) and _unsettled(one):
-            setattr(made, _UID, _restore(one))
-            setattr(made, _BROUGHT, getattr(one, _BROUGHT, (-1, None)))
+    """Lets what was computed from weights say which checkpoint these were restored from, if nobody settled that.
+
+    Args:
+        copies: one of each of the weights, or others, which were computed from all of these.
+    """
+    held, made = list(weights), list(copies)
+    restored = [one for one in held if isinstance(one, keras.Variable) and _restore(one) >= 0 and _unsettled(one)]
+    sources = held if len(held) == len(made) else restored[-1:] * len(made)
+    for one, copy in zip(sources, made, strict=False):
+        if any(one is kept for kept in restored) and isinstance(copy, keras.Variable):
+            setattr(copy, _UID, _restore(one))
+            setattr(copy, _BROUGHT, getattr(one, _BROUGHT, (-1, None)))
 
 
 def trained_by_private() -> Iterator[tuple[int, list[Any]]]:

@@ -23,6 +23,7 @@ from tfdp_layers.accounting.released import (
     remember_passing,
     unpaid_by,
 )
+from tfdp_layers.certificates.checkpoints import copy_restores
 from tfdp_layers.structure import held_by
 
 
@@ -151,7 +152,9 @@ def remember_copied(model: Any, variables: Iterable[Any], copies: Iterable[Any])
 
     Those of a training that goes on cost what its account holds when they are found: it may decide which are kept.
     """
+    variables, copies = list(variables), list(copies)
     held, made = list(map(held_by, variables)), list(map(held_by, copies))
+    copy_restores(variables, copies)
     leave_made(held, made)
     leave_notes((note for one in map(account_of, held) if one is not None for note in one.remarks), made)
     if getattr(model, "made_in_fit", 0) and any(map(is_paid_for, held)):

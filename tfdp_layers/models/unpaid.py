@@ -32,9 +32,9 @@ _LOADED = (
 UNSEEN = (
     "A checkpoint of tf.train.Checkpoint was restored into weights of this model, and what they cost could not be read"
     " of it: it holds weights alone, or an ordinary model took it, or others had trained them. If a private training"
-    " made them, that is not in this statement (model.ledger.merge of its ledger adds it), nor what an ordinary one"
-    " took from records; if they are public, nothing is lost (tfdp.public of the ordinary model, before make_private,"
-    " says so)."
+    " made them, that is in this statement only where its ledger was given (model.ledger.merge adds it); what an"
+    " ordinary one took from records is not. If they are public, nothing is lost (tfdp.public of the ordinary model"
+    " that was restored, before make_private, says so)."
 )
 _RESTORED = (
     "The optimizer counts {releases} releases and the ledger {counted}: these weights, or the ones they were copied"
@@ -79,13 +79,7 @@ def note_checkpoints(model: Any, weights: Iterable[Any]) -> None:
 
 
 def notes_of_checkpoints(model: Any) -> list[str]:
-    """What statements say of weights of which nobody can tell any more whether a private training made them.
-
-    Nothing where the ledger counts releases already: it is that of the training that wrote them, as of one that goes
-    on, or the note was left as the first training began.
-    """
-    if model._privacy.ledger.updates:
-        return []
+    """What statements say of weights of which nobody can tell any more whether a private training made them."""
     own = {getattr(one, "_self_update_uid", -1) for one in model._optimizer_variables()}
     unread = {one for one, releases in releases_brought(model.weights).items() if releases is None} - own
     return [UNSEEN] if any(not _is_known(model.weights, one) for one in unread) else []
