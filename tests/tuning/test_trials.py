@@ -107,9 +107,9 @@ def test_weights_of_a_trial_that_was_kept_aside_state_nothing(exactly, way):
 
     best = found(objective=looking)
     aside, shown = kept[1](), kept[2]()
-    with pytest.raises(ValueError, match="are those of a trial that a search did not show"):
+    with pytest.raises(ValueError, match="or those of a trial that a search did not show"):
         aside.privacy_statement(1e-3)
-    with pytest.raises(ValueError, match="are those of a trial that a search did not show"):
+    with pytest.raises(ValueError, match="or those of a trial that a search did not show"):
         aside.fit(X, Y, batch_size=32, verbose=0, callbacks=[tfdp.callbacks.PrivacyBudget(3.0, 1e-3)])
     stated = best.model.privacy_statement(1e-3).epsilon
     assert shown.privacy_statement(1e-3).epsilon == pytest.approx(stated)
