@@ -227,11 +227,14 @@ def test_where_rows_cannot_be_looked_at_their_place_tells(tmp_path):
 def test_threads_that_predict_at_once_do_no_harm():
     def work():
         for _ in range(60):
-            living(of(predicted(records(40))))
+            x = records(40)
+            found = living(of(predicted(x)))
+        return found, x
 
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        for one in [pool.submit(work) for _ in range(4)]:
-            one.result()
+        last = [one.result() for one in [pool.submit(work) for _ in range(4)]]
+    for number, (found, _) in enumerate(last):
+        assert [found.overlaps(of(x)) for _, x in last] == [number == other for other in range(4)]
 
 
 class Unreadable:
@@ -246,7 +249,9 @@ class Unreadable:
 )
 def test_whatever_was_predicted_for_is_no_error(given):
     predicted_for([np.zeros((N, 1), "float32"), np.zeros((N, 0), "float32"), np.array(0.5)], [given])
-    predicted_for([RNG.normal(size=(N, 1))], [given])
+    made = RNG.normal(size=(N, 1))
+    predicted_for([made], [given])
+    assert of(made[ORDER]).seen(of(records())) is None
 
 
 def test_forecasts_of_forecasts_are_known_and_take_no_time():

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
+from helpers.several_ledgers import compiled, said
 from helpers.variants import slow_but
 from tfdp_layers.accounting import Statement, epsilon, sightings, together
 from tfdp_layers.accounting.wording import rounded_up
@@ -20,24 +21,8 @@ DELTA = 1e-3
 QUANTILE = {"probabilities": [0.5], "lower": 0.0, "upper": 1.0, "noise_multiplier": 9.0}
 
 
-def compiled(layers, ledger=None):
-    model = tfdp.make_private(keras.Sequential(layers))
-    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 2.0), "mse")
-    if ledger is not None:
-        model.ledger = ledger
-    return model
-
-
 def model_of(ledger=None):
     return compiled([keras.Input((3,)), keras.layers.Dense(1)], ledger)
-
-
-def said(do):
-    """What warns of other ledgers."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        do()
-    return [one for one in caught if "Other ledgers" in str(one.message)]
 
 
 def fit(x=X, model=None, **options):
