@@ -3,7 +3,7 @@
 Run: python benchmarks/rounding_of_others.py [--policies float32,mixed_bfloat16,mixed_float16]
 
 The record is NaN: alone it adds exactly 0, so whatever the sum moves by comes from the others, whose products are added
-up in another order where there is a row more. Printed is the largest of all weight groups, seeds, clippings and records.
+up in another order where there is a row more. Printed is the largest of all groups, seeds, clippings and records.
 """
 
 from typing import Any
