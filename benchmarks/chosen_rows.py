@@ -5,7 +5,7 @@
 300 people with ordinary values and 30 with an unusual one; the other data set has one person of an extreme value more,
 who is an outlier in either, and makes the 30 ordinary. Each training states epsilon 1 at delta 1e-5. Prints how often a
 threshold between the two kinds of released weights errs, and the epsilon that this proves at 95% (Clopper and Pearson
-1934, each rate at 97.5%): docs/guarantee.md, "Which records there are".
+1934, each rate at 97.5%): docs/watched.md, "Which records there are".
 """
 
 import argparse
