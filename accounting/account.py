@@ -239,7 +239,8 @@ class Account:
         if any(one.thread != threading.get_ident() for one in self.root._running):
             raise RuntimeError(
                 "fit runs on these weights in another thread: a file or a copy made here would hold weights of later"
-                " steps than its ledger counts. Save or copy them in a callback, ModelCheckpoint say, or after fit."
+                " steps than its ledger counts. Save, export or copy them in a callback, ModelCheckpoint say, or after"
+                " fit."
             )
 
     @contextlib.contextmanager

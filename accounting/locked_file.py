@@ -7,6 +7,8 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from tfdp_layers.accounting.half_files import keep_rights
+
 try:
     import fcntl
 except ImportError:  # Windows
@@ -147,17 +149,7 @@ class LockedFile:
 
     def take_rights_of(self, other: "LockedFile") -> None:
         """Gives this file owner, group and rights of another; rights of a group that it cannot have are left out."""
-        found, mine = os.fstat(other._file.fileno()), os.fstat(self._file.fileno())
-        mode = stat.S_IMODE(found.st_mode)
-        if hasattr(os, "fchown") and (found.st_uid, found.st_gid) != (mine.st_uid, mine.st_gid):
-            with contextlib.suppress(OSError):
-                os.fchown(self._file.fileno(), found.st_uid, -1)
-            try:
-                os.fchown(self._file.fileno(), -1, found.st_gid)
-            except OSError:
-                mode &= ~stat.S_IRWXG
-        if hasattr(os, "fchmod"):
-            os.fchmod(self._file.fileno(), mode)
+        keep_rights(self._file.fileno(), os.fstat(other._file.fileno()))
 
     def release(self) -> None:
         """Unlocks and closes it, also where a forked process still has it open."""

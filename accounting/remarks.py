@@ -38,6 +38,13 @@ _SAID = {
         " batches depends on what records hold (take_while, a filter of batches), that is not covered; where it is"
         " public, nothing is lost.",
     ),
+    "stopped": (
+        "what covers when it ended, too",
+        "A training that this ledger counts was ended before its planned steps, by a callback or its own loop. Where"
+        " released weights decided that (by public validation data, say), epsilon is that of the steps made, taken by"
+        " themselves: what covers when it ended, too, is the epsilon of all planned steps at the same delta. Where"
+        " counts or the clock decided, nothing is lost.",
+    ),
     "steered": (
         "chosen by numbers of the private data without noise",
         "In a training that this ledger counts, code of the caller read private numbers (the loss, say) and then"

@@ -104,6 +104,7 @@ def test_every_sentence_of_a_model_has_a_kind_that_its_ledger_says():
         RESTORED: [*told([RESTORED])],
         "broken_off": [steered.BROKEN_OFF],
         "ran_out": [steered.RAN_OUT],
+        "stopped": [steered.STOPPED],
         "steered": [STEERED],
         "changed": [f"The callback A changed the weights. {steered.CHANGED}", left.CHANGED_ELSEWHERE],
         "called": [f"The loop of fit called {turns._ANOTHER}"],

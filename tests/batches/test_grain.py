@@ -83,3 +83,13 @@ def test_numbers_of_a_range_beside_others_of_it_bring_a_word():
 def test_of_steps_that_nobody_knows_it_is_said():
     (found,) = said(grain_like.FlatMap(SOURCE))
     assert "not known: what its step 'FlatMap' does" in found
+
+
+def test_a_stream_whose_batches_nobody_counted_is_told_what_has_a_length():
+    """Nothing of tf.data, which cannot help here."""
+    stream, sampling = grain_like.Stream(), tfdp.sampling.Partition(4)
+    with pytest.raises(ValueError, match=r"unknown number of batches.*give a grain.MapDataset with .batch") as refused:
+        tfdp.declare_sampling(stream, sampling, examples=12)
+    assert "tf.data" not in str(refused.value)
+    with pytest.raises(ValueError, match=r"unknown number of batches.*give an iterable that has a __len__"):
+        tfdp.declare_sampling((batch for batch in [ITEMS]), sampling, examples=12)

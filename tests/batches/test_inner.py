@@ -11,7 +11,7 @@ from tfdp_layers.batches.pieces import elements_of
 from tfdp_layers.batches.repeats import repeats
 
 LINES = tf.data.TextLineDataset
-FILES, SERIES = tf.data.TFRecordDataset, Data.from_tensor_slices((X.reshape(20, 3, 8), np.arange(20.0)))
+FILES = tf.data.TFRecordDataset
 MEAN = Data.from_tensor_slices(X).batch(60).map(lambda x: tf.reduce_mean(x, 0))
 
 
@@ -83,12 +83,6 @@ QUIET = {
     "rows by their numbers": lambda: ROWS.batch(20).flat_map(lambda x, y: by_numbers(x, y, center=False)),
     "maps of rows": lambda: ROWS.batch(20).flat_map(lambda x, y: slices(x, y).map(lambda x, y: (2.0 * x, y))),
     "shards of all": lambda: Data.range(3).interleave(lambda k: ROWS.shard(3, k)),
-    "windows of its own": lambda: SERIES.flat_map(
-        lambda x, y: Data.from_tensor_slices(x).window(2, 1).flat_map(lambda w: w.batch(2)).map(lambda one: (one, y))
-    ),
-    "its own next step": lambda: SERIES.flat_map(
-        lambda x, y: Data.zip((Data.from_tensor_slices(x), Data.from_tensor_slices(x).skip(1)))
-    ),
     "one element each": lambda: ROWS.flat_map(
         lambda x, y: Data.from_tensors((2.0 * x, y)).filter(lambda x, y: x[0] > 0)
     ),

@@ -185,7 +185,6 @@ ONE_EACH = {
     "a row each, of a size that is not known": lambda: given((None, 3), (None,), (5,)).flat_map(
         lambda *one: slices(*one[:2])
     ),
-    "windows of one label": lambda: given((8, 3), ()).flat_map(lambda x, y: slices(x, tf.repeat(y, 8))),
     "several windows of one label": lambda: given((8, 3), (8, 2), ()).flat_map(
         lambda x, t, y: Data.from_tensor_slices(({"x": x, "t": t}, tf.repeat(y, 8)))
     ),

@@ -130,13 +130,15 @@ def test_a_cache_is_written_once_for_this_user_alone_and_begun_anew_after_an_int
     dataset = tf.data.Dataset.from_generator(elements, output_signature=signature)
     folder = tmp_path / "records"
     folder.mkdir(mode=0o700)
-    (folder / "0.raw").write_bytes(b"left by an interrupted reading")
+    (folder / "0.raw").write_bytes(b"left by an interrupted reading of an earlier version")
     for _ in range(2):
         for one, other in same_draws(tfdp.records(dataset, cache=folder)):
             np.testing.assert_array_equal(one[0], other[0])
     assert len(read) == 20
-    assert all(stat.S_IMODE(os.stat(folder / name).st_mode) == 0o600 for name in ("0.raw", "1.raw", "records.json"))
-    with open(folder / "0.raw", "r+b") as file:
+    written = [folder / "records.json", *sorted(folder.glob("records.*/*.raw"))]
+    assert [one.name for one in written] == ["records.json", "0.raw", "1.raw"]
+    assert all(stat.S_IMODE(os.stat(one).st_mode) == 0o600 for one in written)
+    with open(written[1], "r+b") as file:
         file.truncate(100)
     with pytest.raises(ValueError, match=r"0\.raw has 100 bytes.*have 480.*Remove the folder"):
         tfdp.records(dataset, cache=folder)

@@ -14,11 +14,20 @@ RNG = np.random.default_rng(0)
 X, LENGTHS = RNG.normal(size=(8, 7, 3)).astype("float32"), RNG.integers(0, 7, (8, 1))
 Y = RNG.integers(0, 2, 8)
 SPARSE = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def along(x, place):
+    return keras.ops.take_along_axis(x, place[:, None, None], axis=1)[:, 0]
+
+
 PICKS = {
-    "take_along_axis": lambda x, place: keras.ops.take_along_axis(x, place[:, None, None], axis=1)[:, 0],
+    "take_along_axis": lambda x, place: along(x, keras.ops.clip(place, 0, 6)),
     "clipped": lambda x, place: tf.gather(x, keras.ops.clip(place, 0, 6), batch_dims=1),
 }
 UNKEPT = {
+    "along": lambda x, place: along(x, place),
+    "along, of 64 bits": lambda x, place: along(x, keras.ops.cast(place, "int64")),
+    "along, clipped too wide": lambda x, place: along(x, keras.ops.clip(place, 0, 7)),
     "anywhere": lambda x, place: tf.gather(x, place, batch_dims=1),
     "of all": lambda x, place: tf.gather(x, place)[:, 0],
     "indices": lambda x, place: tf.gather_nd(x, place[:, None], batch_dims=1),

@@ -1,8 +1,10 @@
 """Files of features: for their owner alone, and of names that tell nothing of the records."""
 
+import errno
 import os
 import subprocess
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Barrier
 
@@ -92,3 +94,81 @@ def test_a_secret_that_is_not_whole_is_refused(link, tmp_path):
     secret.symlink_to(tmp_path / "gone") if link else secret.write_bytes(b"")
     with pytest.raises(ValueError, match="holds 0 bytes in the place of 32"):
         name_in(tmp_path, X)
+
+
+def half_files(folder):
+    return sorted(one.name for one in folder.iterdir() if "partial" in one.name)
+
+
+def test_two_containers_of_one_pid_write_no_file_together(tmp_path, monkeypatch):
+    """Half files were named by the pid, 1 in every container: one job's half file got the other's final name."""
+    monkeypatch.setattr(os, "getpid", lambda: 1)
+    seen, rescale = [], keras.layers.Rescaling(2.0)
+    real, others = os.fsync, []
+
+    def fsync(descriptor):
+        real(descriptor)
+        if half_files(tmp_path) and not others:  # all of one is written, and has no name yet
+            others.append(True)
+            seen.append(tfdp.features(rescale, X, cache=tmp_path))
+
+    secret_of(tmp_path)
+    monkeypatch.setattr(os, "fsync", fsync)
+    seen.append(tfdp.features(rescale, X, cache=tmp_path))
+    assert len(seen) == 2
+    for found in seen:
+        np.testing.assert_array_equal(found, 2 * X)
+    assert not half_files(tmp_path)
+
+
+def test_features_reach_the_disk_before_they_have_their_name(tmp_path, monkeypatch):
+    secret_of(tmp_path)
+    monkeypatch.setattr(os, "fsync", lambda _: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        name_in(tmp_path, X)
+    assert [one.name for one in tmp_path.iterdir()] == ["features.key"]
+
+
+@pytest.mark.skipif(not hasattr(os, "posix_fallocate"), reason="no room can be claimed here")
+@pytest.mark.parametrize(("number", "full"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EOPNOTSUPP, False)])
+def test_a_full_disk_is_an_error_before_the_features_are_computed(number, full, tmp_path, monkeypatch):
+    """The file was as long as it should be, and had no room: the process was ended by SIGBUS."""
+    refused = OSError(number, os.strerror(number))
+    monkeypatch.setattr(os, "posix_fallocate", lambda *_: (_ for _ in ()).throw(refused))
+    if not full:
+        assert len(name_in(tmp_path, X)) == 1
+        return
+    with pytest.raises(OSError, match=r"features-\w+\.npy'$") as refusal:
+        name_in(tmp_path, X)
+    assert refusal.value.errno == number
+    assert [one.name for one in tmp_path.iterdir()] == ["features.key"]
+
+
+def test_what_killed_jobs_left_is_removed_an_hour_later(tmp_path):
+    whole = {*name_in(tmp_path, X), "features.key", "mine.partial", "features-0.npy"}
+    digest, old = "0" * 32, time.time() - 7200
+    left = [f".partial.{'a' * 16}.features-{digest}.npy", f"features-{digest}.npy.1.partial"]
+    left += [f".partial.{'b' * 16}.features-{digest}.npy"]
+    for name in (*left, "mine.partial", "features-0.npy"):
+        (tmp_path / name).write_text("half")
+        if name != left[-1]:  # whose writer is at it
+            os.utime(tmp_path / name, (old, old))
+    name_in(tmp_path, X)
+    assert {one.name for one in tmp_path.iterdir()} == whole | {left[-1]}
+
+
+@pytest.mark.parametrize("left", [0, 60, 200])
+def test_a_file_of_features_that_was_cut_off_is_named_with_the_fix(left, tmp_path):
+    (name,) = name_in(tmp_path, X)
+    (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:left])
+    with pytest.raises(ValueError, match=rf"{name} was cut off or changed. Remove it"):
+        name_in(tmp_path, X)
+
+
+@pytest.mark.parametrize("dtype", [None, "float16"])
+def test_files_hold_what_is_computed_without_them(dtype, tmp_path):
+    layer, caches = keras.layers.Dense(3), (None, tmp_path, tmp_path)
+    found = [tfdp.features(layer, X, batch_size=7, cache=one, dtype=dtype) for one in caches]
+    for one in found:
+        assert one.dtype == np.dtype(dtype or "float32")
+        np.testing.assert_array_equal(one, found[0])

@@ -219,6 +219,18 @@ def test_what_killed_writers_left_is_removed_once_nobody_writes_it(tmp_path):
     assert {one.name for one in tmp_path.iterdir()} == {*names[1:], "best.keras.old", file.name}
 
 
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o444])
+@pytest.mark.parametrize("name", ["best.keras", "best.weights.h5"])
+def test_a_saved_file_keeps_the_rights_of_the_one_that_it_replaces(name, mode, tmp_path):
+    model, file = made(), tmp_path / name
+    save = model.save if name.endswith(".keras") else model.save_weights
+    save(file)
+    assert file.stat().st_mode & 0o400
+    file.chmod(mode)
+    save(file)
+    assert file.stat().st_mode & 0o777 == mode
+
+
 @pytest.mark.parametrize("ending", [".keras", ".weights.h5"])
 @pytest.mark.parametrize("letter", ["a", "\u00e9"])
 def test_the_longest_name_that_a_file_may_have_can_be_written_and_what_is_left_of_it_removed(letter, ending, tmp_path):

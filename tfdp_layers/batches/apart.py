@@ -16,6 +16,7 @@ from tfdp_layers.batches.steps import below, kind, operations
 
 __all__ = [
     "Rows",
+    "are_numbers",
     "gives_parts",
     "have_rows",
     "is_batched",
@@ -156,8 +157,7 @@ def rows_in(source: Any, graph: Any) -> Iterator[Rows]:
 def parts_of(source: Any, graph: Any) -> int:
     """How many records a flat map makes of each element where they are none of its rows; 0 where that is not seen."""
     specs = [one for one in tf.nest.flatten(source.element_spec) if isinstance(one, tf.TensorSpec)]
-    named = all(one.dtype.is_integer and one.shape.rank == 0 for one in specs)  # rows of an array
-    if named or is_batched(source):
+    if are_numbers(source) or is_batched(source):
         return 0
     rows = {one.shape[0] if one.shape.rank else None for one in specs if one.shape.rank != 0}
     for one in sliced(graph):
@@ -166,6 +166,13 @@ def parts_of(source: Any, graph: Any) -> int:
         if size and size > 1 and reached and (whole or (rows and None not in rows and size not in rows)):
             return size
     return 0
+
+
+def are_numbers(source: Any) -> bool:
+    """Whether its elements are whole numbers alone, such as name rows of an array, or how many there are."""
+    specs = tf.nest.flatten(source.element_spec)
+    plain = [one for one in specs if isinstance(one, tf.TensorSpec)]
+    return len(plain) == len(specs) and all(one.dtype.is_integer and one.shape.rank == 0 for one in plain)
 
 
 def _size(tensor: Any) -> int | None:

@@ -3,7 +3,7 @@
 import itertools
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import keras
@@ -21,7 +21,7 @@ from tfdp_layers.batches.passes import refuse_moving_order, same_passes
 from tfdp_layers.batches.records import checked_examples, checked_sampling
 from tfdp_layers.batches.replayed import Drawn, Reading
 from tfdp_layers.batches.slices import fill
-from tfdp_layers.batches.steps import below, kind
+from tfdp_layers.batches.steps import below, is_grain, kind
 from tfdp_layers.batches.stores import Field, refuse_no_numbers
 from tfdp_layers.batches.watched import watched
 from tfdp_layers.sampling import Sampling
@@ -62,6 +62,7 @@ class DeclaredBatches(Batches):
         self._dataset = self._endless(dataset, drawn)
         self._watched = (_without_repeat(dataset), drawn) if drawn and isinstance(dataset, tf.data.Dataset) else None
         self._check_elements(self._dataset.element_spec)
+        self._shapes: list[tf.TensorShape] | None = None
 
     def _look_at(self, dataset: Any) -> Drawn | None:
         """Warns of what is seen before training; returns what looks at the batches while they are read."""
@@ -95,10 +96,15 @@ class DeclaredBatches(Batches):
             batches = len(dataset) if restartable else tf.data.UNKNOWN_CARDINALITY
         if batches != len(self):
             known = {-1: "is endless", -2: "has an unknown number of batches"}.get(batches, f"has {batches} batches")
+            state = "state the number with tf.data.experimental.assert_cardinality"
+            if is_grain(dataset):
+                state = "give a grain.MapDataset with .batch, whose length is known, in place of a grain.IterDataset"
+            elif not isinstance(dataset, tf.data.Dataset):
+                state = "give an iterable that has a __len__, and starts again (a keras.utils.PyDataset, say)"
             raise ValueError(
                 f"{type(self.sampling).__name__} needs every record in exactly one of ceil(examples / batch_size) ="
                 f" {len(self)} batches an epoch, but the dataset {known}. Leave out .repeat(), keep the last batch"
-                " (drop_remainder=False), and state the number with tf.data.experimental.assert_cardinality."
+                f" (drop_remainder=False), and {state}."
             )
 
     def _check_elements(self, spec: Any) -> None:
@@ -125,15 +131,27 @@ class DeclaredBatches(Batches):
             if leaf.shape.rank != 1 and tuple(leaf.shape)[1:] != (1,):
                 raise ValueError(f"Sample weights must be one number a record, shape (rows,). Received: {leaf}.")
 
+    def state_shapes(self, shapes_of: Callable[[Any], Any]) -> None:
+        """Lets a model state sizes of x that the pipeline leaves open: batches of other ones are then refused.
+
+        Args:
+            shapes_of: gives the shapes of x, in its structure, of its specs.
+        """
+        spec = self._dataset.element_spec[0]
+        shapes, own = keras.tree.flatten(shapes_of(spec)), [one.shape for one in keras.tree.flatten(spec)]
+        self._shapes = None if [*map(tuple, shapes)] == [*map(tuple, own)] else shapes
+
     def dataset(self, pad: bool = False, start: int = 0) -> tf.data.Dataset:
         """The declared batches, endlessly, with weights (ones if there were none); padded as `PrivateBatches` pads.
 
-        Raises: tf.errors.InvalidArgumentError, while iterating, for a batch larger than the sampling allows.
+        Raises: tf.errors.InvalidArgumentError, while iterating, for a batch larger than the sampling allows, and for
+            records of another size than the model states.
         """
+        shapes = self._shapes
 
         @tf.autograph.experimental.do_not_convert
         def standard(*batch: Any) -> Any:
-            return self._standard(self._disordered(batch), pad)
+            return self._standard(self._disordered(_of_shapes(batch, shapes)), pad)
 
         batches = self._dataset if self._watched is None else watched(*self._watched)
         return batches.map(standard).prefetch(2)
@@ -159,6 +177,14 @@ class DeclaredBatches(Batches):
         x, y, weights = batch if len(batch) == 3 else (*batch, tf.ones([drawn]))
         weights = keras.tree.map_structure(column_of_weights, weights)
         return keras.tree.map_structure(lambda leaf: fill(leaf, rows, self._static_rows(pad)), (x, y, weights))
+
+
+def _of_shapes(batch: tuple[Any, ...], shapes: list[tf.TensorShape] | None) -> tuple[Any, ...]:
+    """The batch, its x of these shapes."""
+    if shapes is None:
+        return batch
+    leaves = [tf.ensure_shape(*each) for each in zip(keras.tree.flatten(batch[0]), shapes, strict=True)]
+    return (keras.tree.pack_sequence_as(batch[0], leaves), *batch[1:])
 
 
 def column_of_weights(leaf: tf.Tensor) -> tf.Tensor:

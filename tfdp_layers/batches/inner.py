@@ -14,6 +14,7 @@ import tensorflow as tf
 
 from tfdp_layers.batches.effects import arguments
 from tfdp_layers.batches.made import OF_MANY, Doubt, Made
+from tfdp_layers.batches.numbers_within import most_behind, most_of, most_together
 from tfdp_layers.batches.origins import is_changed, may_be_records, name_of, reached
 from tfdp_layers.batches.readings import takes_own_rows
 from tfdp_layers.batches.steps import below, distances, given, kind, number
@@ -117,6 +118,7 @@ def _step(within: _Within, operation: Any, what: str, made: Made) -> Made:
     many = bool(made.kinds & (OF_MANY | {"all"}))
     if what == "Shard" and within.turns and _is_turn(within, operation):
         return made._replace(doubts=tuple(one for one in made.doubts if one.reason not in (_HELD, _SAME)))
+    made = made._replace(most=most_behind(operation, what, made.most))
     if what == "Unbatch":
         return made._replace(size=1)
     if what in (*_KEEPING, *_WHOLE):
@@ -153,7 +155,7 @@ def _source(within: _Within, operation: Any, what: str) -> Made:
     if what == "Generator":
         return Made(frozenset({"file"}), of=of)  # Python code, which nobody sees into
     if what == "Range":
-        return Made(frozenset({"count"}), of=of)
+        return Made(frozenset({"count"}), of=of, most=most_of(operation, what))
     sources = frozenset(name_of(one) for one in inputs if what not in _READERS or _decided(within, [one]))
     if what in _READERS:
         made = Made(frozenset({"file"}), of=of, sources=sources)
@@ -163,7 +165,7 @@ def _source(within: _Within, operation: Any, what: str) -> Made:
         kinds = {("all" if several else "whole") if of else "constant"}
     else:
         kinds = {("rows" if several else "parts") if of else "constant"}
-    made = Made(frozenset(kinds), of=of, sources=sources)
+    made = Made(frozenset(kinds), of=of, sources=sources, most=most_of(operation, what))
     changed = several and what != "Tensor" and not within.outermost and any(is_changed(one) for one in inputs)
     made = made.doubted("takes batches apart, and is not followed there") if changed else made
     return made.doubted(_SAME) if held else made
@@ -183,6 +185,7 @@ def _joined(operation: Any, what: str, inputs: list[Made]) -> Made:
         tuple(each for one in inputs for each in one.zips),
         frozenset().union(*(one.sources for one in inputs)),
         all(one.direct for one in inputs),
+        most_together([one.most for one in inputs], what),
     )
     many = bool(kinds & OF_MANY)
     if what == "Concatenate":
@@ -236,7 +239,7 @@ def _flat(within: _Within, operation: Any, made: Made) -> Made:
     own = {one.name: of for one in mine} | {one.name: _decided(within, [each]) for one, each in pairs}
     several = {one.name for one in mine if made.size != 1 and one.shape.rank != 0}
     whole = {one.name for one, each in pairs if _of_several(within, [each])}
-    clear = made._replace(doubts=(), zips=())
+    clear = made._replace(doubts=(), zips=(), most=None)
     windows = {one.name: clear._replace(sources=frozenset({one.name})) for one in mine if _is_data(one)}
     found = _made(_Within(own, frozenset(several | whole), windows), graph.outputs[0])
     if whole and found.kinds & {"all", "rows"}:
@@ -252,6 +255,7 @@ def _flat(within: _Within, operation: Any, made: Made) -> Made:
         doubts=(*made.doubts, *found.doubts),
         zips=(*made.zips, *found.zips),
         direct=made.direct and found.direct,
+        most=None if made.most is None or found.most is None else made.most * found.most,
     )
 
 

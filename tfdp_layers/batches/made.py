@@ -34,6 +34,7 @@ class Made(NamedTuple):
         zips: the operations that zip elements of several records.
         sources: the tensors that its sources are made of, with what these are.
         direct: whether no function was applied to its elements.
+        most: how many elements it has at most, where that is known.
     """
 
     kinds: frozenset[str]
@@ -43,6 +44,7 @@ class Made(NamedTuple):
     zips: tuple[Any, ...] = ()
     sources: frozenset[Any] = frozenset()
     direct: bool = True
+    most: int | None = None
 
     @property
     def is_whole(self) -> bool:

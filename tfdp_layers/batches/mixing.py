@@ -14,7 +14,6 @@ from tfdp_layers.batches.apart import (
     have_rows,
     is_batched,
     may_be_batches,
-    parts_of,
     rows_in,
     sliced,
     sliced_within,
@@ -26,6 +25,7 @@ from tfdp_layers.batches.handed import handed_on
 from tfdp_layers.batches.inner import made_within
 from tfdp_layers.batches.made import Made
 from tfdp_layers.batches.padding import pads_to_longest
+from tfdp_layers.batches.parted import makes_several
 from tfdp_layers.batches.places import is_loose
 from tfdp_layers.batches.repeats import is_one_number
 from tfdp_layers.batches.steps import below, graphs_of
@@ -47,6 +47,7 @@ _BEFORE = (
     " Put the function into dataset.map before .batch, where it sees one record alone: tf.io.parse_single_example in"
     " place of tf.io.parse_example, say. In a shape or a slice of a batch write -1 for the number of records."
 )
+_WITHIN = "a function within a flat map's function takes batches apart, and is not followed"
 _MADE = " Let a function on single records, dataset.map before .batch, make each of its own item (docs/data.md)."
 _WHOSE = (
     " Say whose each record is, tfdp.records(..., unit_ids=...), or let the windows move by at least their size. Of one"
@@ -189,7 +190,7 @@ def _meetings(dataset: tf.data.Dataset, depth: int, loose: bool) -> Iterator[Mee
     if made is not None:
         yield from _of_made(dataset, made, depth, loose)
     if flat or slices:
-        yield from _of_pieces(inputs[0], dataset, graphs)
+        yield from _of_pieces(dataset, made)
     if isinstance(found := _windows(dataset), str):
         yield Meeting(False, found, _WHOSE)
     if depth and pads_to_longest(dataset, graphs):
@@ -306,14 +307,12 @@ def _of_parts(source: Any, wrapped: Any) -> Iterator[Meeting]:
             yield from _of_report(report, certain=False)
 
 
-def _of_pieces(source: Any, dataset: Any, graphs: list[Any]) -> Iterator[Meeting]:
+def _of_pieces(dataset: Any, made: Made | None) -> Iterator[Meeting]:
     """What a flat map makes of its elements where that is none of their rows, or is made within another function."""
     if sliced_within(dataset):
-        yield Meeting(
-            False, "a function within a flat map's function takes batches apart, and is not followed", _BEFORE
-        )
-    if parts := next(filter(None, (parts_of(source, graph) for graph in graphs)), 0):
-        yield Meeting(False, f"a flat map of this pipeline makes {parts} records of each element", _PARTS)
+        yield Meeting(False, _WITHIN, _BEFORE)
+    if several := makes_several(dataset, made):
+        yield Meeting(False, several, _PARTS)
 
 
 def _of_function(source: Any, wrapped: Any, outputs: Any = None, certain: bool = True) -> Iterator[Meeting]:

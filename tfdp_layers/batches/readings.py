@@ -252,7 +252,8 @@ def _index(operation: Any, own: dict[str, Row]) -> Row | None:
     if operation.type not in _MOVED:
         return None
     for place, (one, other) in enumerate((inputs, reversed(inputs))):
-        by = tf.get_static_value(other) if one.name in own and other.shape.rank == 0 else None
+        adds = one.name in own and other.shape.rank == 0 and other.dtype != tf.string
+        by = tf.get_static_value(other) if adds else None
         if by is not None:
             return _moved(own[one.name], operation.type, by.item(), place == 1)
     return None

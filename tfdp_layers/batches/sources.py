@@ -68,8 +68,8 @@ def records(
             {"x": x, "patient": id} it gets x, without a dict. `fit`, and
             whatever else draws these records, protects persons then, and needs no `unit_ids` of its own.
         cache: folder for the records of a pipeline, as `tf.data.Dataset.cache` has it: read again if it is there
-            already, and written with the same `unit_ids` if these are by place. It holds the private records,
-            unencrypted, readable by this user alone.
+            already, and written with the same `unit_ids` if these are by place; of jobs that share it all read what
+            the first one wrote. It holds the private records, unencrypted, readable by this user alone.
         workers: threads that read a random-access source; the number of cores if left out, 0 reads without threads,
             for a source that is not safe to read from several.
 

@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import json
-import math
 import os
 import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
-from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
+from tfdp_layers.accounting.plain_files import refuse_no_path
+from tfdp_layers.batches.kept_records import in_files
 from tfdp_layers.batches.learned import note_layers
 from tfdp_layers.batches.mixing import refuse_mixing
 from tfdp_layers.batches.overlaps import may_overlap
-from tfdp_layers.batches.places import kept_before, refuse_moved
+from tfdp_layers.batches.places import kept_before
 from tfdp_layers.batches.records import leaves_by_name
 from tfdp_layers.batches.repeats import repeats
 from tfdp_layers.batches.stores import ArrayStore
 
 _TOGETHER = 256  # records that are read at once
-_LISTED = "records.json"
 
 
 def of_pipeline(
@@ -53,8 +50,7 @@ def of_pipeline(
     refuse_mixing(dataset, beside is not None or ids is not None)
     if cache is not None:
         refuse_no_path(cache, "cache, a folder,", "records")
-    kept = cache is not None and (Path(cache) / _LISTED).exists()
-    leaves = in_memory(dataset) if cache is None else in_files(dataset, Path(cache), _digest_of(beside))
+    leaves, kept = (in_memory(dataset), False) if cache is None else in_folder(dataset, Path(cache), beside)
     store = records_of(leaves, dataset.element_spec, ids)
     if kept and beside is None and ids is None:
         store.moved = kept_before(f"the folder {cache}, by cache=,")
@@ -176,75 +172,14 @@ def _digest_of(ids: Any) -> str | None:
     return None if ids is None else hashlib.blake2b(repr(np.ravel(ids).tolist()).encode(), digest_size=16).hexdigest()
 
 
-def in_files(dataset: tf.data.Dataset, folder: Path, ids: str | None = None) -> list[np.ndarray]:
-    """The records as arrays that are mapped from files of this folder, which are written if they are not there.
-
-    Args:
-        ids: a digest of ids by place: the folder keeps it, and one that is there already must have the same.
-    """
-    spec = repr(dataset.element_spec)
-    for path in (folder / _LISTED, folder / f"{_LISTED}.partial"):
-        refuse_no_plain_file(path, "Remove it, or give another folder as cache.")
+def in_folder(dataset: tf.data.Dataset, folder: Path, beside: Any) -> tuple[list[np.ndarray], bool]:
+    """As `in_files`. Raises ValueError for strings, too."""
     if any(leaf.dtype == tf.string for leaf in keras.tree.flatten(dataset.element_spec)):
         raise ValueError(
             "cache keeps numbers in files, and these records hold strings. Leave cache out, which keeps them in memory;"
             " or turn them into numbers in dataset.map (keras.layers.TextVectorization, StringLookup; docs/data.md)."
         )
-    if (folder / _LISTED).exists():
-        listed = json.loads((folder / _LISTED).read_text(encoding="utf-8"))
-        if listed["spec"] != spec:
-            raise ValueError(
-                f"{folder} holds records of another pipeline: {listed['spec']}, where this one gives {spec}. Give"
-                " another folder, or remove that one."
-            )
-        if ids is not None and listed.get("ids") != ids:
-            refuse_moved(kept_before(f"the folder {folder}, by cache=, written with other ids or none,"), "unit_ids")
-    else:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        listed = {"spec": spec, "arrays": write(dataset, folder), "ids": ids}
-        # Written last, and moved into place: a reading that was interrupted is begun anew.
-        partial = folder / f"{_LISTED}.partial"
-        with private(partial) as file:
-            file.write(json.dumps(listed).encode())
-        partial.replace(folder / _LISTED)
-    return [
-        mapped(folder / f"{i}.raw", np.dtype(kind), tuple(shape)) for i, (kind, shape) in enumerate(listed["arrays"])
-    ]
-
-
-def mapped(path: Path, kind: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    """The array in a file. Raises ValueError for a file of another size."""
-    refuse_no_plain_file(path, "Remove the folder, and the pipeline is read anew.")
-    wanted, found = math.prod(shape) * kind.itemsize, path.stat().st_size if path.exists() else 0
-    if found != wanted:
-        raise ValueError(
-            f"{path} has {found:,} bytes, and the records that {_LISTED} beside it lists have {wanted:,}: the file was"
-            " cut off or changed. Remove the folder, and the pipeline is read anew."
-        )
-    return np.memmap(path, dtype=kind, mode="r", shape=shape)
-
-
-def write(dataset: tf.data.Dataset, folder: Path) -> list[tuple[str, list[int]]]:
-    """Writes each array of the records into a file; the types and shapes of all."""
-    files: list[BinaryIO] = []
-    count, first = 0, None
-    with contextlib.ExitStack() as opened:
-        for batch in batches_of(dataset):
-            if first is None:
-                first = batch
-                files = [opened.enter_context(private(folder / f"{i}.raw")) for i in range(len(batch))]
-            for file, leaf in zip(files, batch, strict=True):
-                file.write(np.ascontiguousarray(leaf).view(np.uint8).data)  # bfloat16 has no buffer of its own
-            count += len(batch[0])
-    if first is None:
-        raise ValueError("The dataset has no records, so nothing can be drawn from it. Give at least one.")
-    return [(leaf.dtype.name, [count, *leaf.shape[1:]]) for leaf in first]
-
-
-def private(path: Path) -> BinaryIO:
-    """A new, empty file that only this user may read."""
-    path.unlink(missing_ok=True)
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+    return in_files(batches_of(dataset), repr(dataset.element_spec), folder, _digest_of(beside))
 
 
 def records_of(leaves: list[np.ndarray], spec: Any, ids: str | None = None) -> ArrayStore:

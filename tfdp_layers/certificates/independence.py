@@ -42,6 +42,7 @@ _OF_PLACES = (
     "the places of records as a value",
     "entries of some records picked by others",
     "a list that a loop over records carries, looked into",
+    "and so lie in another record",
 )
 """Reasons that a prover gives where a record's own places are used in a way that it does not follow."""
 
@@ -220,7 +221,7 @@ def of_places(report: Report) -> str:
     return (
         " If it takes what a record has at a place that comes from the data, such as its last visit, write tf.gather(h,"
         " keras.ops.clip(n, 0, T - 1), batch_dims=1), for h (batch, T, ...) and n (batch,): that keeps it inside of the"
-        " record, and is proved."
+        " record, and is proved. So is keras.ops.take_along_axis by places that keras.ops.clip keeps in the axis."
     )
 
 

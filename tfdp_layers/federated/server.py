@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
+from tfdp_layers.accounting.half_files import half, sync
 from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
 from tfdp_layers.federated.selection import LARGEST_BOUND, Update, most_updated, share_of
 
@@ -107,12 +108,11 @@ class Server:
         """Writes the server's state; after a crash the file holds the old state or the new one, whole."""
         refuse_no_path(path, "path", "server.npz")
         path = Path(path)
-        partial = path.with_name(path.name + ".tmp")
-        with self._threads, open(partial, "wb") as file:
-            np.savez(file, format=_FORMAT, round=self.round, weights=self.weights, counters=self.counters)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
+        with half(path) as partial:
+            with self._threads, open(partial, "wb") as file:
+                np.savez(file, format=_FORMAT, round=self.round, weights=self.weights, counters=self.counters)
+                sync(file)
+            os.replace(partial, path)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Goes on where `save` was called. A round that was not finished then is lost, and its uploads are late.

@@ -1,6 +1,6 @@
 """Features of records by a public prefix of a model, computed once instead of in every step."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from tfdp_layers.certificates.constants import refusal_of_constants
 from tfdp_layers.instances import refuse_other_kind
 from tfdp_layers.layers.adapted import AdaptedLayer
 from tfdp_layers.models.earlier import warn_of_features
-from tfdp_layers.models.kept_features import file_for, writing
+from tfdp_layers.models.kept_features import file_for, read, remove_half_files, write
 from tfdp_layers.models.training import PrivateTraining
 from tfdp_layers.noise.cores import cores, on_gpus
 from tfdp_layers.proof import prove_rows
@@ -63,7 +63,8 @@ def features(
     Raises: ValueError for an empty x; a prefix with layers that this library trains or adapts on private data, whose
         cost would be lost, or with constants of preprocessing that `adapt` may have learned (`tfdp.public` declares
         them); and one whose output for a record depends on the other records: proved, or where no proof is found,
-        measured on records of x; and a `cache` whose `features.key` is no plain, whole file.
+        measured on records of x; and a `cache` whose `features.key`, or file of these features, is no plain, whole
+        file. OSError where the disk has no room for the features; nothing of them stays then.
     """
     given, x = x, np.asarray(x)
     layers = list(prefix) if isinstance(prefix, list | tuple) else [prefix]
@@ -77,28 +78,34 @@ def features(
         warn_of_features(layer)
     wanted = None if dtype is None else np.dtype(dtype)
     if cache is None:
-        made = computed(layers, x, batch_size, jit_compile, lambda shape, found: np.empty(shape, wanted or found))
+        made = in_memory(computed(layers, x, batch_size, jit_compile), len(x), wanted)
         came_from(made, given)
         return made
     refuse_no_path(cache, "cache, a folder,", "features")
     file = file_for(Path(cache), layers, x, wanted)
     refuse_no_plain_file(file, "Remove it, or give another folder as cache.")
+    remove_half_files(file.parent)
     if not file.exists():
-        with writing(file) as kept:
-            computed(layers, x, batch_size, jit_compile, lambda shape, found: kept.array(shape, wanted or found))
-    kept = np.load(file, mmap_mode="r")
+        write(file, computed(layers, x, batch_size, jit_compile), len(x), wanted)
+    kept = read(file, len(x))
     came_from(kept, given)
     return kept
 
 
-def computed(
-    layers: list[Any],
-    x: np.ndarray,
-    batch_size: int,
-    jit_compile: bool | None,
-    make: Callable[[tuple[int, ...], np.dtype], np.ndarray],
-) -> np.ndarray:
-    """The features, in an array that `make` gives for their shape and type."""
+def in_memory(parts: Iterator[np.ndarray], count: int, dtype: np.dtype | None) -> np.ndarray:
+    """The features of `count` records in one array."""
+    found, start = None, 0
+    for part in parts:
+        if found is None:
+            found = np.empty((count, *part.shape[1:]), dtype or part.dtype)
+        found[start : start + len(part)] = part
+        start += len(part)
+    assert found is not None  # there is at least one record
+    return found
+
+
+def computed(layers: list[Any], x: np.ndarray, batch_size: int, jit_compile: bool | None) -> Iterator[np.ndarray]:
+    """The features of some records after the other."""
 
     def through(rows: Any) -> Any:
         for layer in layers:
@@ -116,18 +123,13 @@ def computed(
     # Always the same number of rows: by it kernels choose the order of their additions, and one record less would
     # change the last bits of all others.
     together = rows_at_a_time(layers, compiled, batch_size)
-    found: np.ndarray | None = None
     for start in range(0, len(x), together):
         rows = x[start : start + together]
         missing = together - len(rows)
         if missing:  # one size, one trace
             rows = np.concatenate([rows, np.repeat(rows[-1:], missing, axis=0)])
         part = np.asarray(step(tf.convert_to_tensor(rows)))
-        if found is None:
-            found = make((len(x), *part.shape[1:]), part.dtype)
-        found[start : start + together] = part[: len(part) - missing]
-    assert found is not None  # there is at least one record
-    return found
+        yield part[: len(part) - missing]
 
 
 def rows_at_a_time(layers: Sequence[Any], compiled: bool, batch_size: int) -> int:

@@ -1,5 +1,6 @@
 """What `fit` accepts: data that a sampler draws, and callbacks that look at nothing private."""
 
+import functools
 import importlib.util
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -24,6 +25,7 @@ from tfdp_layers.instances import replaced, shown
 from tfdp_layers.layers.carried import HDF5
 from tfdp_layers.models.elsewhere import OPTIONS, unexpected
 from tfdp_layers.models.in_batches import refuse_beside
+from tfdp_layers.models.inputs import stated_shapes
 from tfdp_layers.models.made_by import warn_of_makers
 from tfdp_layers.models.rebuilding import refuse_lost_ties
 from tfdp_layers.models.validation_rows import warn_of_private_rows
@@ -34,8 +36,11 @@ from tfdp_layers.structure import inputs_of, outputs_of
 _LOOKED_AT = 32
 
 
-def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
+def as_batches(arguments: dict[str, Any], options: dict[str, Any], model: Any = None) -> Batches:
     """The drawn batches that `fit` trains on, from its `x`, `y` and options. Warns of `shuffle=False`.
+
+    Args:
+        model: whose inputs state the sizes that a declared pipeline leaves open.
 
     Raises: ValueError for data that no sampler draws, and for options that contradict each other.
     """
@@ -45,6 +50,8 @@ def as_batches(arguments: dict[str, Any], options: dict[str, Any]) -> Batches:
             " that. For epochs in one secret order: sampling=tfdp.sampling.Cyclic(batch_size), with correlated noise."
         )
     batches = _batches_of(arguments, options)
+    if isinstance(batches, DeclaredBatches) and model is not None:
+        batches.state_shapes(functools.partial(stated_shapes, model))
     warn_of_private_rows(batches, arguments.get("validation_data"))
     warn_of_makers(batches)
     return batches

@@ -4,11 +4,12 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import keras
+import tensorflow as tf
 
 from tfdp_layers.batches.records import leaves_by_name
 from tfdp_layers.structure import functional_class, inputs_of
 
-__all__ = ["check_inputs", "matched"]
+__all__ = ["check_inputs", "matched", "stated_shapes"]
 
 
 def check_inputs(model: Any, x: Any) -> None:
@@ -64,6 +65,24 @@ def matched(model: Any, x: Any) -> Iterator[tuple[str, Any, Any]]:
     if len(taken) == len(given):
         for (name, spec), one in zip(given, taken, strict=True):
             yield name, spec, one
+
+
+def stated_shapes(model: Any, x: Any) -> Any:
+    """Shapes of the records, in the structure of `x`; sizes that it leaves open as the model's inputs state them.
+
+    Args:
+        x: `tf.TensorSpec` of the records, as in `check_inputs`.
+    """
+    stated = {id(spec): taken.shape for _, spec, taken in matched(model, x) if taken.shape is not None}
+
+    def shape_of(spec: Any) -> tf.TensorShape:
+        wanted = tuple(stated.get(id(spec), ()))
+        if spec.shape.rank is None or len(wanted) != spec.shape.rank:
+            return spec.shape
+        sizes = [one if own is None else own for own, one in zip(spec.shape[1:], wanted[1:], strict=True)]
+        return tf.TensorShape([spec.shape[0], *sizes])
+
+    return keras.tree.map_structure(shape_of, x)
 
 
 def _known(model: Any) -> bool:

@@ -1,15 +1,16 @@
 """Features kept in files, each named after what it was computed from."""
 
 import contextlib
+import errno
 import hashlib
 import json
 import math
 import os
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import keras
 import numpy as np
@@ -17,13 +18,15 @@ import tensorflow as tf
 from keras.src.utils.naming import to_snake_case
 
 from tfdp_layers._version import __version__
+from tfdp_layers.accounting.half_files import half, private, put_first, remove_left, sync
 from tfdp_layers.accounting.plain_files import refuse_no_plain_file
-from tfdp_layers.batches.written import private
 
-__all__ = ["file_for", "writing"]
+__all__ = ["file_for", "read", "remove_half_files", "write"]
 
 _SECRET = "features.key"
 _BYTES = 32
+_HALF = re.compile(r"\.partial\.[0-9a-f]{16}\.features[-.]\w+(\.npy)?|features-[0-9a-f]{32}\.npy\.\d+\.partial")
+"""Names of half files; the second one, which containers may share, is that of earlier versions."""
 
 
 def file_for(folder: Path, layers: Sequence[Any], x: np.ndarray, dtype: np.dtype | None) -> Path:
@@ -62,15 +65,11 @@ def secret_of(folder: Path) -> bytes:
     refuse_no_plain_file(file, "Remove it, or give another folder as cache.")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if not file.exists():
-        partial = file.with_name(f"{_SECRET}.{secrets.token_hex(8)}.partial")
-        try:
+        with half(file) as partial:
             with private(partial) as opened:
                 opened.write(secrets.token_bytes(_BYTES))
-                opened.flush()
-                os.fsync(opened.fileno())
-            _put_first(partial, file)
-        finally:
-            partial.unlink(missing_ok=True)
+                sync(opened)
+            put_first(partial, file)
     found = file.read_bytes() if file.exists() else b""  # a symbolic link to nothing
     if len(found) != _BYTES:
         raise ValueError(
@@ -80,42 +79,50 @@ def secret_of(folder: Path) -> bytes:
     return found
 
 
-def _put_first(partial: Path, file: Path) -> None:
-    """Gives a file its name, unless somebody else was first."""
-    with contextlib.suppress(FileExistsError):
-        try:
-            os.link(partial, file)
-        except FileExistsError:
-            raise
-        except OSError:  # a file system without links
-            os.replace(partial, file)
+def read(file: Path, count: int) -> np.ndarray:
+    """The features of so many records, mapped from their file. Raises ValueError for one that is not whole."""
+    with contextlib.suppress(ValueError, EOFError):
+        found = np.lib.format.open_memmap(file, mode="r")
+        if found.ndim and len(found) == count:
+            return found
+    raise ValueError(f"{file} was cut off or changed. Remove it, and the features are computed once more.")
 
 
-class writing:  # noqa: N801 (used like a function)
-    """An array in a file that takes its name only once it is whole; readable by its owner alone, as records are.
+def write(file: Path, parts: Iterator[np.ndarray], count: int, dtype: np.dtype | None) -> None:
+    """Writes the features of `count` records, whole or not at all; readable by their owner alone, as records are.
 
-    Its folder is there: `file_for` made it.
+    Of several at once the first one's file stands, which others may have mapped. What killed writers left in the folder
+    is removed an hour later. The folder is there: `file_for` made it.
+
+    Raises: ValueError for a type that NumPy's files do not know; OSError where the disk has no room for all, before
+        most is computed where the file system tells.
     """
+    with half(file) as partial:
+        with private(partial) as opened:
+            for part in parts:
+                rows = part.astype(dtype or part.dtype, copy=False)
+                if not opened.tell():
+                    _begin(opened, (count, *rows.shape[1:]), rows.dtype)
+                opened.write(rows.tobytes())
+            sync(opened)
+        put_first(partial, file)
 
-    def __init__(self, file: Path) -> None:
-        self.file = file
-        self._partial = file.with_name(f"{file.name}.{os.getpid()}.partial")
 
-    def __enter__(self) -> "writing":
-        return self
+def remove_half_files(folder: Path) -> None:
+    """Removes what killed writers left in a folder of features, whichever those were, an hour later."""
+    remove_left(folder, _HALF)
 
-    def array(self, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-        """Raises: ValueError for a type that NumPy's files do not know."""
-        if dtype.kind == "V":
-            raise ValueError(f'Files of features hold no {dtype.name}. Give another type: dtype="float32".')
-        about = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
-        with private(self._partial) as file:
-            np.lib.format.write_array_header_1_0(file, about)
-            file.truncate(file.tell() + math.prod(shape) * dtype.itemsize)
-        return np.lib.format.open_memmap(self._partial, mode="r+")
 
-    def __exit__(self, kind: Any, *_: object) -> None:
-        if kind is None:
-            os.replace(self._partial, self.file)
-        else:
-            self._partial.unlink(missing_ok=True)
+def _begin(opened: BinaryIO, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Writes what a file of NumPy begins with, and claims the room of the rest."""
+    if dtype.kind == "V" or dtype.hasobject:
+        raise ValueError(f'Files of features hold no {dtype.name}. Give another type: dtype="float32".')
+    about = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+    np.lib.format.write_array_header_1_0(opened, about)
+    opened.flush()
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(opened.fileno(), 0, opened.tell() + math.prod(shape) * dtype.itemsize)
+        except OSError as error:
+            if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL):  # then each write tells
+                raise

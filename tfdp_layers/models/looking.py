@@ -18,6 +18,7 @@ from tfdp_layers.models.crossing import forget_metrics
 from tfdp_layers.models.fit_arguments import shares_records
 from tfdp_layers.models.going_by import shown_by, x_of
 from tfdp_layers.models.graph_rows import are_generated
+from tfdp_layers.models.owned_metrics import evaluated_here, refuse_elsewhere, trained_by_another
 from tfdp_layers.models.run import PrivacyState
 from tfdp_layers.models.validation_rows import warn_of_private_rows
 from tfdp_layers.structure import KerasMixin
@@ -33,9 +34,10 @@ class _Chosen(NamedTuple):
 
 
 _CHOSEN_ON: contextvars.ContextVar[_Chosen | None] = contextvars.ContextVar("chosen_on", default=None)
+_INSIDE = contextvars.ContextVar("inside", default=False)  # of the model's own methods, in a thread that trains not
 _WRITTEN = ("saved_model", ".lite", ".export", ".saving", ".summary", "compute_output")
 _METRICS = "metrics of the training"
-_INSIDE = "in a GAN draw codes and labels inside of it"
+_CODES = "in a GAN draw codes and labels inside of it"
 _UNNOISED = (
     "The objective asks for {what} of the training records: such a score carries no noise, and choosing by it would"
     " leak. Let it score by public data; or choose by the private records, with noise, for a part of the budget:"
@@ -48,7 +50,27 @@ def watch_of(model: Any) -> Any:
     """What notes what is read of a model: while a hook that is watched runs, or the body of a loop, itself; or None."""
     state: PrivacyState | None = getattr(model, "_privacy", None)  # Keras asks before there is one
     watch = None if state is None or state.run is None else state.watch
-    return watch if watch is not None and watch.running and not watch.inside else None
+    here = watch is not None and watch.running and not watch.inside and not _INSIDE.get()
+    return watch if here else None
+
+
+def note(model: Any, watch: Any, what: str) -> None:
+    """Notes that the hook that runs, or the body of the loop, asked for this, or another thread meanwhile."""
+    watch.asked(f"{what}, by code in another thread" if trained_by_another(model) else what)
+
+
+@contextlib.contextmanager
+def calling(model: Any, watch: Any) -> Iterator[None]:
+    """Inside, a method of the model runs, which asks for what it needs: of this thread, and of no other."""
+    if not trained_by_another(model):
+        with watch.calling():
+            yield
+        return
+    token = _INSIDE.set(True)
+    try:
+        yield
+    finally:
+        _INSIDE.reset(token)
 
 
 def holds_records(model: Any, x: Any, asked: bool) -> bool:
@@ -135,7 +157,7 @@ def noted(name: str) -> Callable[..., Any]:
                 chosen.evaluated.append(self)
             return found
         finally:
-            if self._privacy.run is None:
+            if self._privacy.run is None and not trained_by_another(self):
                 forget_metrics(self)
 
     return call
@@ -145,7 +167,7 @@ def look(model: Any, watch: Any, what: str, x: Any, y: Any = None) -> bool:
     """Notes, or refuses in an objective, that a model is asked for this of training records. Returns: whether it is."""
     private = model._privacy.run is not None and x is not None and holds_records(model, x, watch is not None)
     if watch is not None and private:
-        watch.asked(f"{what} of the training records")
+        note(model, watch, f"{what} of the training records")
     if watch is None and x is not None:
         refuse_chosen(what, x, y)
     return private
@@ -160,7 +182,7 @@ def evaluating(model: Any, public: bool) -> Iterator[None]:
     if watch is None or model._privacy.run is None:
         yield
         return
-    with watch.calling():
+    with calling(model, watch):
         yield
     if public:
         watch.evaluated = model.made_in_fit
@@ -169,20 +191,21 @@ def evaluating(model: Any, public: bool) -> Iterator[None]:
 def note_metrics(model: Any, what: str, results: bool = False) -> None:
     """Notes that the caller of the model's method, if that is no library, reads metrics of the training records.
 
-    Raises: ValueError where an objective asks for their results, and evaluated nothing before.
+    Raises: ValueError where an objective asks for their results, and evaluated nothing before; `refuse_elsewhere`.
     """
-    watch, chosen = watch_of(model), _CHOSEN_ON.get() if results else None
+    watch, chosen, another = watch_of(model), _CHOSEN_ON.get() if results else None, trained_by_another(model)
     if watch is not None and watch.evaluated == model.made_in_fit:
         watch = None
     if chosen is not None and any(one is model for one in chosen.evaluated):
         chosen = None
-    if watch is None and chosen is None:
+    if watch is None and chosen is None and not another:
         return
     frame: Any = sys._getframe(2)
     while frame.f_code.co_name == "get_metrics_result":  # the method of a class that calls this one
         frame = frame.f_back
     if frame.f_globals.get("__name__", "").partition(".")[0] in ("keras", "tfdp_layers") or being_written():
         return
+    refuse_elsewhere(model, "metrics")
     if watch is None:
         raise ValueError(_UNNOISED.format(what="the metrics"))
     watch.asked(what)
@@ -196,7 +219,7 @@ def looked_at(model: Any, args: Any, kwargs: Any) -> Iterator[None]:
         given = [one for one in keras.tree.flatten((args, kwargs)) if hasattr(one, "__array__") or tf.is_tensor(one)]
         fed, records = ((), None) if watch is None else (model._privacy.run.fed, model._privacy.records)
         if watch is not None and not being_written() and not are_generated(given, model, fed, records):
-            watch.asked(f"{what} in a function of the caller's, on data that nobody compared ({_INSIDE})")
+            note(model, watch, f"{what} in a function of the caller's, on data that nobody compared ({_CODES})")
         watch = None  # nothing is compared there
     elif watch is not None or _CHOSEN_ON.get() is not None:
         given = [one for one in keras.tree.flatten((args, kwargs)) if hasattr(one, "__array__")]
@@ -204,7 +227,7 @@ def looked_at(model: Any, args: Any, kwargs: Any) -> Iterator[None]:
         given = [one for one in given if "GPU" not in str(getattr(one, "device", ""))]  # copies, and slow to fetch
         if given:
             look(model, watch, what, given)
-    with contextlib.nullcontext() if watch is None else watch.calling():
+    with contextlib.nullcontext() if watch is None else calling(model, watch):
         yield
 
 
@@ -270,6 +293,8 @@ class _Stepping:
 
     def __get__(self, model: Any, kind: Any = None) -> Any:
         step, watch = None if model is None else vars(model).get(self._name), watch_of(model)
+        if step is not None and self._name == "test_function":
+            refuse_elsewhere(model, self._name)
         if step is None or (watch is None and _CHOSEN_ON.get() is None):
             return step
         name = f"{self._name}()"
@@ -277,12 +302,12 @@ class _Stepping:
         def call(iterator: Any) -> Any:
             if isinstance(iterator, tf.data.Iterator):  # it can't be looked into
                 if watch is not None:
-                    watch.asked(f"{name} of an iterator")
+                    note(model, watch, f"{name} of an iterator")
                 return step(iterator)
             first = list(itertools.islice(iterator, 1))
             look(model, watch, name, x_of(first[0]) if first else None)
             again = iterator if isinstance(iterator, list | tuple) else itertools.chain(first, iterator)
-            with choosing(None), contextlib.nullcontext() if watch is None else watch.calling():
+            with choosing(None), contextlib.nullcontext() if watch is None else calling(model, watch):
                 return step(again)
 
         return call
@@ -291,10 +316,10 @@ class _Stepping:
 class Looking(KerasMixin):
     """Mixin for Keras models: what they say of training records is private, as the logs are."""
 
-    evaluate = noted("evaluate")
+    evaluate = evaluated_here(noted("evaluate"))
     predict = noted("predict")
     predict_on_batch = noted("predict_on_batch")
-    test_on_batch = noted("test_on_batch")
+    test_on_batch = evaluated_here(noted("test_on_batch"))
 
     @functools.wraps(keras.Model.__call__)
     def __call__(self, *args: Any, **kwargs: Any) -> Any:

@@ -14,6 +14,7 @@ from tfdp_layers.caller import warn
 from tfdp_layers.models.accounts import join_accounts
 from tfdp_layers.models.feeding import begin_feeding, end_feeding
 from tfdp_layers.models.fit_arguments import shares_records
+from tfdp_layers.models.owned_metrics import stepped_here
 from tfdp_layers.models.public_rows import HELD, PrivateRows, checked_public
 from tfdp_layers.proof.specs import flat_specs
 
@@ -198,7 +199,7 @@ class PrivateLoop:
         self._watch.enter(self)
         try:
             yield
-            with self._lock:  # another thread may step still
+            with self._lock, stepped_here(model):  # another thread may step still
                 self._finish()
         except BaseException:
             with self._lock:
@@ -247,11 +248,12 @@ class PrivateLoop:
         if self._ended:
             yield
             return
-        self._watch.leave()
-        try:
-            yield
-        finally:
-            self._watch.enter(self, self._is_over())
+        with stepped_here(self._model):
+            self._watch.leave()
+            try:
+                yield
+            finally:
+                self._watch.enter(self, self._is_over())
 
     def _callbacks_and_step(self, data: Any) -> None:
         model = self._model

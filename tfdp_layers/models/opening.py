@@ -48,6 +48,7 @@ from tfdp_layers.models.kept import warn_of_earlier_best
 from tfdp_layers.models.labels import check_label_shapes, check_labels, public_classes, warn_of_logits
 from tfdp_layers.models.lockstep import agree
 from tfdp_layers.models.other_ledgers import sight_records
+from tfdp_layers.models.owned_metrics import trained_here
 from tfdp_layers.models.planning import plan_of
 from tfdp_layers.models.prospects import warn_of_equal_views, warn_of_hopeless, warn_of_lost_weights
 from tfdp_layers.models.replicas import Replicas, refuse_unreplicated, refuse_unsound_strategy
@@ -119,6 +120,7 @@ class Opening(BoundedSums, WeightFiles):
                     dataset = batches.dataset(pad, state.require_run().start)
                 yield dataset, arguments
                 note_changed(state, functools.partial(settings_of, self))
+                state.ended()
             finally:
                 try:
                     state.stream = stream_after(state.run, self.optimizer, self._privacy.ledger)
@@ -141,7 +143,7 @@ class Opening(BoundedSums, WeightFiles):
         refuse_unsound_fit(arguments, logged_names(self), self)
         if isinstance(validation := arguments.get("validation_data"), tuple | list) and validation:
             arguments["validation_data"] = (text_tensors(validation[0]), *validation[1:])
-        batches = as_batches(arguments, own | {"seed": own["sampling_seed"]})
+        batches = as_batches(arguments, own | {"seed": own["sampling_seed"]}, self)
         check_labels(self, self._privacy.loss, functools.partial(labels_of, batches))
         check_ids(self, arrays_of(batches))
         refuse_unsound_strategy(self, arguments)
@@ -170,13 +172,13 @@ class Opening(BoundedSums, WeightFiles):
 
     @contextlib.contextmanager
     def _watching(self, arguments: dict[str, Any]) -> Iterator[None]:
-        """Inside, callbacks unknown to us are watched: see `Watch`."""
+        """Inside, callbacks unknown to us are watched: see `Watch`; the metrics are this thread's."""
         self._privacy.validated = arguments.get("validation_data") is not None
         self._privacy.posing = bool(posing_names(logged_names(self)))
         tell = (self._privacy.steered, self._privacy.remark, self._join_brought, lambda: remember_handed_out(self))
         watch = self._privacy.watch = Watch(self, arguments["callbacks"], self.private_in_logs, *tell)
         try:
-            with watch.watching():
+            with trained_here(self), watch.watching():
                 yield
         finally:
             self._privacy.watch = None
@@ -279,9 +281,8 @@ class Opening(BoundedSums, WeightFiles):
         if state.traced != traced:
             state.independence, state.sums, state.metrics, self.train_function = None, None, None, None
         if state.independence is None or self.run_eagerly:
-            state.hidden, self.train_function = None, None  # each step holds the stand-ins that it draws from
-            if not run.release.seeded:
-                state.hidden = hidden_seeds(self, run.replicas)
+            self.train_function = None  # each step holds the stand-ins that it draws from
+            state.hidden = None if run.release.seeded else hidden_seeds(self, run.replicas)
             with state.hidden.in_place() if state.hidden else contextlib.nullcontext():
                 self._trace(run, spec)
         state.traced = traced

@@ -24,7 +24,7 @@ from tfdp_layers.models.copied_rows import CopiedRows
 from tfdp_layers.models.kept import kept_of
 from tfdp_layers.models.planning import Plan
 from tfdp_layers.models.replicas import Replicas
-from tfdp_layers.models.steered import BROKEN_OFF, RAN_OUT, STEERED, warn_of_steering
+from tfdp_layers.models.steered import BROKEN_OFF, RAN_OUT, STEERED, STOPPED, warn_of_steering
 from tfdp_layers.models.streams import Stream
 from tfdp_layers.models.watching import Watch
 from tfdp_layers.noise.masks import HiddenSeeds
@@ -59,6 +59,7 @@ class Run:
         made: releases that it made.
         drawn: draws that were taken for them.
         broken: whether a step was broken off, so that it is not known what it released.
+        ran_out: whether its data did, before its last step.
         outspent: whether its budget refused releases that it had planned.
         levelled: whether this worker held other weights than the chief before one of its steps.
         copied: recognises copies of its records.
@@ -87,7 +88,7 @@ class Run:
         self.start = self.made = self.drawn = 0
         self.entry = "", 0
         self.began_with: set[bytes] = set()
-        self.begun = self.broken = self.outspent = self.levelled = self.stepping = False
+        self.begun = self.broken = self.ran_out = self.outspent = self.levelled = self.stepping = False
 
     @property
     def counts(self) -> bool:
@@ -236,12 +237,25 @@ class PrivacyState:
             error: that one; where it is that the data ran out, the note says so.
             made: releases of the step that raised, which `run` does not count yet.
         """
-        over = isinstance(error, StopIteration | tf.errors.OutOfRangeError)
+        run.ran_out = over = isinstance(error, StopIteration | tf.errors.OutOfRangeError)
         made = run.made + (0 if over else made)
         if made and run.plan is not None:
             said = RAN_OUT if over else BROKEN_OFF
             with contextlib.suppress(LedgerError):  # a file that cannot be written: the error goes on
                 self.remark(said.format(made=f"{made:,}", planned=f"{run.plan.steps:,}"))
+
+    def ended(self) -> None:
+        """Notes that a training ended, without an error, before the steps that it planned and its budgets afford.
+
+        A budget's end follows from counts alone, and so do its steps; of data that ran out another note says so.
+        """
+        run = self.run
+        if run is None or run.token is None or run.plan is None or run.ran_out or not 0 < run.made < run.plan.steps:
+            return
+        with contextlib.suppress(LedgerError):  # as above
+            more = self.ledger.affordable(run.token, run.plan.steps - run.made, lasting=True)
+            if more:
+                self.remark(STOPPED.format(made=f"{run.made:,}", planned=f"{run.made + more:,}"))
 
     def decided(self, what: str) -> None:
         """Notes that the weights are taken or exchanged: by a callback, if a hook runs."""

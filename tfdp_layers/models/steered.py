@@ -3,7 +3,7 @@
 from tfdp_layers.accounting.wording import BEGINNING
 from tfdp_layers.caller import warn
 
-__all__ = ["BROKEN_OFF", "CHANGED", "RAN_OUT", "STEERED", "warn_of_steering"]
+__all__ = ["BROKEN_OFF", "CHANGED", "RAN_OUT", "STEERED", "STOPPED", "warn_of_steering"]
 
 BROKEN_OFF = BEGINNING + (
     " after {made} of its {planned} steps: whether, and when, may depend on what a record holds (one that cannot be"
@@ -18,6 +18,14 @@ RAN_OUT = (
     " records hold (take_while, a filter of batches), that is not covered; where it is public, nothing is lost."
 )
 """Of a pipeline that declares more than it gives."""
+
+STOPPED = (
+    "A training was ended after {made} of its {planned} planned steps, by a callback or its own loop. Where released"
+    " weights decided that (by public validation data, say), epsilon is that of {made} steps, taken by themselves: what"
+    " covers when it ended, too, is the epsilon of all {planned} at the same delta. Where counts or the clock decided,"
+    " nothing is lost."
+)
+"""Of a training that may be as long as its releases had it be; benchmarks/stopped_by_releases.py measures it."""
 
 CHANGED = (
     "Averages and copies of what this model released cost nothing more, and copies of what another training ended with"

@@ -20,6 +20,7 @@ from tfdp_layers.models.lockstep import fit_together, fitting
 from tfdp_layers.models.looking import Looking
 from tfdp_layers.models.loops import LoopBlock, PrivateLoop, refuse_unlooped
 from tfdp_layers.models.opening import Opening
+from tfdp_layers.models.owned_metrics import refuse_elsewhere
 from tfdp_layers.models.predicting import Predicting
 from tfdp_layers.models.replicas import StepParts
 from tfdp_layers.models.run import PrivacyState
@@ -90,11 +91,13 @@ class PrivateTraining(Predicting, Looking, Opening):
 
     def reset_metrics(self) -> None:
         """As in Keras. Raises ValueError, inside of `fit`, where a metric writes more than itself, or keeps numbers."""
+        refuse_elsewhere(self, "reset_metrics")
         with resetting(self):
             super().reset_metrics()
 
     def get_metrics_result(self) -> dict[str, Any]:
         """As in Keras. Raises ValueError, inside of `fit`, where a metric's result changes more than the metric."""
+        refuse_elsewhere(self, "get_metrics_result")
         with asking(self):
             return dict(super().get_metrics_result())
 
@@ -281,6 +284,13 @@ class PrivateTraining(Predicting, Looking, Opening):
         self._privacy.step = self.train_function = made
         run.stepping = True
         return made
+
+    @tf.__internal__.tracking.no_automatic_dependency_tracking
+    def _trackable_children(self, save_type: str = "checkpoint", **kwargs: Any) -> Any:
+        """As in Keras, which takes the step away while it makes a SavedModel: not from another thread's training."""
+        if save_type == "savedmodel":
+            self._privacy.account.refuse_other_thread()
+        return super()._trackable_children(save_type, **kwargs)
 
     def _stop_training(self) -> None:
         self.stop_training = True

@@ -225,8 +225,9 @@ class WeightFiles(Bookkeeping):
         """As in Keras. Metrics that layers keep start anew: what they hold of records carries no noise."""
         refuse_no_path(filepath, "filepath", "served")
         self._privacy.decided("exported the model")
-        forget_metrics(self)
-        return super().export(filepath, *args, **kwargs)
+        with self._privacy.account.saving():
+            forget_metrics(self)
+            return super().export(filepath, *args, **kwargs)
 
     def save_own_variables(self, store: Any) -> None:
         refuse_several_files(store)
@@ -239,8 +240,7 @@ class WeightFiles(Bookkeeping):
         write_stored_ledger(store, kept.ledger)
         write_stored_notes(store, [*self._remarks(), *kept.notes], kept.counted)
         mixed = {id(w) for layer in layers_with_lora(self) if any(paid_for(layer.weights)) for w in layer.weights}
-        weights = self._trained_by_fits()
-        paid = zip(weights, paid_for(weights), strict=True)
+        paid = zip(weights := self._trained_by_fits(), paid_for(weights), strict=True)
         write_paid_weights(store, [is_paid or id(weight) in mixed for weight, is_paid in paid])
 
     def load_own_variables(self, store: Any) -> None:

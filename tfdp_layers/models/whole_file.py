@@ -1,24 +1,14 @@
 """Files, and folders of a model's files, that are written whole or not at all."""
 
 import contextlib
-import hashlib
 import os
-import re
-import secrets
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tfdp_layers.accounting.half_files import ENDINGS, half, keep_rights
 from tfdp_layers.accounting.plain_files import refuse_no_plain_file
 from tfdp_layers.layers.carried import HDF5, SEVERAL
-
-_LEFT = 3600.0
-"""Seconds after its last change until a half file is one that a killed writer left: nobody writes to it any more."""
-
-_ENDINGS = (".keras", ".weights.h5")
-_LONGEST = 100
-"""Bytes of a file's name that its half files are named by: file systems end names at 255, or at 143."""
 
 
 def whole_model(path: Any, overwrite: bool = True, *args: Any, **kwargs: Any) -> Any:
@@ -47,13 +37,14 @@ def whole_file(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator
     """The path to write a file of weights or a model to, so that at any moment there is the old file or the new one.
 
     Each writer, of whichever thread, process or machine, has a half file of its own: of several at once the last one's
-    file stands, whole. What killed writers left is removed by whoever writes the same file an hour later.
+    file stands, whole. It has owner and rights of the one that it replaces. What killed writers left is removed by
+    whoever writes the same file an hour later.
 
     Yields `path` itself where it is not a local file ending in .keras or .weights.h5, or may not be overwritten.
     Raises: ValueError for a folder, a pipe or a device; FileNotFoundError where its folder does not exist; an OSError
         of writing names `path`.
     """
-    text = _local(path, _ENDINGS)
+    text = _local(path, ENDINGS)
     if not text or (not overwrite and os.path.exists(text)):
         yield path
         return
@@ -61,9 +52,11 @@ def whole_file(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator
     refuse_no_plain_file(target, "Give the name of a file to write.")
     if not target.parent.is_dir():
         raise FileNotFoundError(f"The folder {target.parent} of {target.name} does not exist. Create it first.")
-    with _half(target) as temporary:
+    with half(target) as temporary:
         yield temporary
         with open(temporary, "rb") as file:
+            with contextlib.suppress(OSError):  # no older one is there, or a file system without rights
+                keep_rights(file.fileno(), target.stat())
             os.fsync(file.fileno())
         os.replace(temporary, target)
 
@@ -84,7 +77,7 @@ def whole_folder(path: str | os.PathLike[str]) -> Iterator[Any]:
     _refuse_what_is_there(Path(text))
     target = Path(os.path.realpath(text))
     target.parent.mkdir(parents=True, exist_ok=True)  # as Keras does
-    with _half(target) as temporary:
+    with half(target) as temporary:
         yield temporary
         for one in temporary.rglob("*"):
             if one.is_file():
@@ -111,55 +104,3 @@ def _local(path: Any, endings: tuple[str, ...]) -> str:
     """A path of this machine that ends so; else nothing: Keras says, or asks, the rest."""
     text = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
     return text if isinstance(text, str) and text.endswith(endings) and "://" not in text else ""
-
-
-@contextlib.contextmanager
-def _half(target: Path) -> Iterator[Path]:
-    """A path beside for what is not whole yet. At the end nothing is there, nor what killed writers left."""
-    temporary = target.with_name(f".partial.{secrets.token_hex(8)}.{_short(target.name)}")
-    try:
-        yield temporary
-    except BaseException as error:
-        # Keras and the system name the file that was written, or none: the user knows the other one.
-        named = str(getattr(error, "filename", None) or temporary)
-        if isinstance(error, OSError) and error.errno and named.startswith(str(temporary)):
-            error.filename = str(target)
-        raise
-    finally:
-        _remove(temporary)
-    _remove_left(target)
-
-
-def _short(name: str) -> str:
-    """What half files of a file are named by: no file that can be written itself has a name too long for them."""
-    if len(os.fsencode(name)) <= _LONGEST:
-        return name
-    ending = next((one for one in _ENDINGS if name.endswith(one)), "")  # by which Keras knows what to write
-    return hashlib.sha256(os.fsencode(name)).hexdigest()[:32] + ending
-
-
-def _remove(one: Path) -> None:
-    with contextlib.suppress(OSError):
-        if one.is_dir() and not one.is_symlink():
-            shutil.rmtree(one, ignore_errors=True)
-        else:
-            one.unlink(missing_ok=True)
-
-
-def _remove_left(target: Path) -> None:
-    """Removes what killed writers left of the same name: half files, also by the name that all had once, or folders."""
-    names = rf"[0-9a-f]{{16}}\.{re.escape(_short(target.name))}"
-    if not target.is_dir():
-        names += f"|{re.escape(target.name)}"
-    ours = re.compile(rf"\.partial\.({names})")
-    with contextlib.suppress(OSError), os.scandir(target.parent) as found:
-        now = target.stat().st_mtime  # by the file system's clock: it was written just now
-        for one in found:
-            if ours.fullmatch(one.name) and now - _changed(Path(one.path)) > _LEFT:
-                _remove(Path(one.path))
-
-
-def _changed(one: Path) -> float:
-    """When a half file, or one within a half folder, changed last."""
-    within = one.rglob("*") if one.is_dir() and not one.is_symlink() else ()
-    return max(each.lstat().st_mtime for each in (one, *within))

@@ -54,9 +54,14 @@ def written_by_records(model: Any) -> list[Any]:
 
 def metrics_of(model: Any) -> list[Any]:
     """The metrics that a step updates; Keras lists compiled ones only once they are built, after the first trace."""
+    return [*model.metrics, *given_metrics(model)]
+
+
+def given_metrics(model: Any) -> list[Any]:
+    """The metrics that `compile` was given as objects, which may be another model's, too."""
     compiled = model._compile_metrics
     given = [] if compiled is None else [compiled._user_metrics, compiled._user_weighted_metrics]
-    return [*model.metrics, *(m for m in keras.tree.flatten(given) if isinstance(m, keras.metrics.Metric))]
+    return [one for one in keras.tree.flatten(given) if isinstance(one, keras.metrics.Metric)]
 
 
 @contextlib.contextmanager

@@ -15,6 +15,7 @@ from tfdp_layers.proof.values import (
     Batch,
     Constant,
     Counted,
+    MixedError,
     Places,
     Rows,
     Shape,
@@ -86,13 +87,12 @@ def of_unknown_rank(value: Value) -> Value:
 def within_type(value: Any, dtype: Any) -> Any:
     """The value without integers that do not fit their type: what the operation gives is something else then.
 
-    Raises: UnknownError for places of records that do not fit.
+    Raises: MixedError for places of records that do not fit: what is there may be another record's. No made-up records
+        can show that they stay inside.
     """
     if isinstance(value, Places):
         if dtype not in _PLACES or not all(fits(n, dtype) for n in (value.stride, value.least, value.most)):
-            raise UnknownError(
-                "places of records that may not fit their type: keep them in the axis, by keras.ops.clip"
-            )
+            raise MixedError("places of records that may not fit their type, and so lie in another record")
         return value if isinstance(value.stride, Size) or fits(value.stride * MOST_RECORDS, dtype) else too_wide()
     if isinstance(value, Constant | Counted) and value.entries is not None:
         plain = [n for n in value.entries if isinstance(n, int)]
