@@ -40,10 +40,10 @@ _SAID = {
     ),
     "stopped": (
         "what covers when it ended, too",
-        "A training that this ledger counts was ended before its planned steps, by a callback or its own loop. Where"
-        " released weights decided that (by public validation data, say), epsilon is that of the steps made, taken by"
-        " themselves: what covers when it ended, too, is the epsilon of all planned steps at the same delta. Where"
-        " counts or the clock decided, nothing is lost.",
+        "A training that this ledger counts was ended before its planned steps, by a callback, its own loop or an"
+        " error. Where released weights decided that (by public validation data, say), epsilon is that of the steps"
+        " made, taken by themselves: what covers when it ended, too, is the epsilon of all planned steps, or of as many"
+        " of them as its budget affords, at the same delta. Where counts or the clock decided, nothing is lost.",
     ),
     "steered": (
         "chosen by numbers of the private data without noise",

@@ -1,5 +1,6 @@
 """Files of records that an earlier reading wrote, beside ids that say by place whose each record is."""
 
+import functools
 import json
 
 import numpy as np
@@ -10,7 +11,8 @@ import tfdp_layers as tfdp
 
 X = np.random.default_rng(0).normal(size=(40, 3)).astype("float32")
 IDS = np.arange(40) // 2
-OLD = "was there before, and holds what an earlier reading gave.* delete it"
+OLD = "was there before, or another job wrote it meanwhile: it holds .* give another folder"
+FILE = r"a file of \.cache, which holds .*cache=FOLDER\), which checks the ids, or \.cache\(\) without a name"
 
 
 def table(rows=X):
@@ -21,17 +23,54 @@ def draws(records, **options):
     return tfdp.PrivateBatches(records, sampling=tfdp.sampling.Poisson(4), **options)
 
 
-@pytest.mark.parametrize("end", [lambda kept: kept, lambda kept: kept.map(lambda x, y: (x, y)).prefetch(1)])
-def test_an_old_file_of_cache_has_no_order_that_ids_by_place_know(end, tmp_path):
-    file = str(tmp_path / "records")
-    assert len(tfdp.records(end(table().cache(file)), unit_ids=IDS)) == 40  # written by this reading
-    with pytest.raises(ValueError, match=OLD):
-        tfdp.records(end(table(X[::-1]).cache(file)), unit_ids=IDS)
-    old = tfdp.records(end(table().cache(file)))
-    for ids in ({"unit_ids": IDS}, {"owners": IDS, "records_per_owner": 2}):
-        with pytest.raises(ValueError, match=OLD):
-            draws(old, **ids)
-    draws(old)
+def within(kept):
+    return tf.data.Dataset.range(1).flat_map(lambda _: kept())
+
+
+def named(kept):
+    one = kept()
+    return tf.data.Dataset.range(1).flat_map(lambda _: one)
+
+
+def held(kept):
+    return tf.data.Dataset.range(1).flat_map(functools.partial(lambda one, _: one, kept()))
+
+
+ENDS = {
+    "last": lambda kept: kept(),
+    "below other steps": lambda kept: kept().map(lambda x, y: (x, y)).prefetch(1),
+    "a zip": lambda kept: tf.data.Dataset.zip((kept().map(lambda x, _: x), table().map(lambda _, y: y))),
+    "in a function": within,
+    "two functions deep": lambda kept: within(lambda: within(kept)),
+    "held": held,
+    "held, by a name": named,
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_a_file_of_cache_has_no_order_that_ids_by_place_know(end, tmp_path):
+    """It was looked whether the file is there; another job wrote it before TensorFlow looked again."""
+    end, file = ENDS[end], str(tmp_path / "records")
+    with pytest.raises(ValueError, match=FILE):
+        tfdp.records(end(lambda: table().cache(file)), unit_ids=IDS)
+    assert not list(tmp_path.iterdir())  # nothing was read
+    kept = tfdp.records(end(lambda: table().cache(file)))
+    with pytest.raises(ValueError, match=FILE):
+        draws(kept, unit_ids=IDS)
+    with pytest.raises(ValueError, match=r"`owners`.*a file of \.cache, which holds .*Or \.cache\(\) without a name"):
+        draws(kept, owners=IDS, records_per_owner=2)
+    draws(kept)
+    in_memory = tfdp.records(end(lambda: table().cache()), unit_ids=IDS)
+    assert draws(in_memory).unit == "unit"
+    assert draws(tfdp.records(end(table), unit_ids=IDS, cache=tmp_path / "folder")).unit == "unit"
+
+
+def test_a_file_whose_name_a_function_makes_counts_too(tmp_path):
+    def kept(number):
+        return table().cache(tf.strings.join([str(tmp_path / "records"), tf.strings.as_string(number)]))
+
+    with pytest.raises(ValueError, match=FILE):
+        tfdp.records(tf.data.Dataset.range(1).flat_map(kept), unit_ids=IDS)
 
 
 def test_a_folder_is_read_again_beside_the_ids_that_it_was_written_with(tmp_path):

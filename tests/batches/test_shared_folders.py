@@ -1,5 +1,6 @@
 """Jobs that share one folder `cache=`: each trains what it wrote, or what was whole before, with the ids of that."""
 
+import errno
 import json
 import os
 import shutil
@@ -13,7 +14,7 @@ import tfdp_layers as tfdp
 
 X = np.arange(1200, dtype="float32").reshape(600, 2)
 IDS = np.arange(600) // 10
-LATER = "was there before, and holds what an earlier reading gave"
+LATER = "was there before, or another job wrote it meanwhile: it holds what that reading gave.*another folder"
 
 
 def table(rows, meanwhile=None):
@@ -112,6 +113,66 @@ def test_a_reading_that_broke_off_leaves_nothing_and_a_killed_one_goes_an_hour_l
     tfdp.records(table(X), cache=tmp_path)
     kept = {"records.mine", *(f"records.{number:016x}" for number in (1, 2))}  # their writers are at it
     assert {one.name for one in tmp_path.iterdir()} == whole | kept
+
+
+def test_records_are_on_the_disk_before_they_have_their_name(tmp_path, monkeypatch):
+    synced, seen, fsync, link = set(), [], os.fsync, os.link
+
+    def linked(partial, file):
+        wanted = [partial, *tmp_path.glob("records.*/*.raw")]
+        seen.append((len(wanted), {os.stat(one).st_ino for one in wanted} - synced))
+        link(partial, file)
+
+    monkeypatch.setattr(os, "fsync", lambda descriptor: (fsync(descriptor), synced.add(os.fstat(descriptor).st_ino)))
+    monkeypatch.setattr(os, "link", linked)
+    tfdp.records(table(X), cache=tmp_path)
+    assert seen == [(3, set())]
+
+
+@pytest.mark.parametrize("error", [OSError(errno.ETIMEDOUT, "timed out"), FileExistsError(), KeyboardInterrupt()])
+def test_what_was_put_in_place_is_never_removed_whatever_the_answer(error, tmp_path, monkeypatch):
+    """The winner removed its own records where a network's answer was lost, and each later job said so."""
+    link = os.link
+
+    def lost(partial, file):
+        link(partial, file)
+        raise error
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "link", lost)
+        if isinstance(error, OSError):
+            np.testing.assert_array_equal(rows_of(tfdp.records(table(X), cache=tmp_path, unit_ids=IDS)), X)
+        else:
+            with pytest.raises(KeyboardInterrupt):
+                tfdp.records(table(X), cache=tmp_path, unit_ids=IDS)
+    again = tfdp.records(table(X[::-1]), cache=tmp_path, unit_ids=IDS)
+    np.testing.assert_array_equal(rows_of(again), X)
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+@pytest.mark.parametrize("others", [False, True])
+def test_a_half_file_that_others_removed_is_told(others, tmp_path, monkeypatch):
+    """Of a job that was suspended for an hour."""
+
+    def gone(partial, file):
+        if others:
+            other.append(tfdp.records(table(X), cache=tmp_path / "aside"))
+            os.rename(tmp_path / "aside" / "records.json", file)
+        os.unlink(partial)
+        raise FileExistsError if others else FileNotFoundError(errno.ENOENT, "none", str(partial))
+
+    other, link = [], os.link
+    monkeypatch.setattr(os, "link", lambda *given: link(*given) if "aside" in str(given[0]) else gone(*given))
+    with pytest.raises((FileNotFoundError, ValueError)) as refusal:
+        tfdp.records(table(X), cache=tmp_path)
+    assert ("Remove the folder" if others else "half file was removed by another job") in str(refusal.value)
+
+
+def test_a_part_of_no_columns_is_refused_as_it_is_in_memory(tmp_path):
+    none = tf.data.Dataset.from_tensor_slices(({"a": X, "b": X[:, :0]}, X[:, :1]))
+    for cache in (None, tmp_path, tmp_path):
+        with pytest.raises(ValueError, match=r"has the shape \(0,\), with no entry in it"):
+            tfdp.records(none, cache=cache)
 
 
 def test_a_folder_of_an_earlier_version_is_read(tmp_path):

@@ -24,7 +24,15 @@ PICKS = {
     "take_along_axis": lambda x, place: along(x, keras.ops.clip(place, 0, 6)),
     "clipped": lambda x, place: tf.gather(x, keras.ops.clip(place, 0, 6), batch_dims=1),
 }
+KEPT = {
+    "last word": lambda h, n: along(h, keras.ops.sum(keras.ops.cast(h[:, :, 0] > 0, "int32"), axis=1) - 1),
+    "last word, of truth values": lambda h, n: along(h, keras.ops.count_nonzero(h[:, :, 0] > 0, axis=1) - 1),
+    "largest": lambda h, n: along(h, keras.ops.max(keras.ops.argsort(h[:, :, 0], axis=1), axis=1)),
+}
+"""Places that follow from bounded integers of the record's own, and are proved without a clip."""
 UNKEPT = {
+    "a word too far": lambda h, n: along(h, keras.ops.sum(keras.ops.cast(h[:, :, 0] > 0, "int32"), axis=1)),
+    "words of two": lambda h, n: along(h, keras.ops.sum(keras.ops.cast(h[:, :, :2] > 0, "int32"), axis=(1, 2)) - 1),
     "along": lambda x, place: along(x, place),
     "along, of 64 bits": lambda x, place: along(x, keras.ops.cast(place, "int64")),
     "along, clipped too wide": lambda x, place: along(x, keras.ops.clip(place, 0, 7)),
@@ -76,6 +84,11 @@ def test_a_place_that_may_lie_in_another_record_says_how_to_keep_it_inside(pick)
         ValueError, match=r"not independent.*tf\.gather\(h, keras\.ops\.clip\(n, 0, T - 1\), batch_dims=1\)"
     ):
         picking(UNKEPT[pick]).fit([X, LENGTHS], Y, batch_size=4, epochs=1, verbose=0)
+
+
+@pytest.mark.parametrize("pick", KEPT)
+def test_a_place_that_is_counted_or_sorted_is_proved(pick):
+    assert tfdp.check_independence(picking(KEPT[pick])).proved
 
 
 def test_what_the_advice_says_is_proved():

@@ -3,6 +3,9 @@
 import os
 import subprocess
 import sys
+import threading
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -139,3 +142,36 @@ def test_a_full_disk_leaves_the_old_state(tmp_path, monkeypatch):
 def test_a_server_needs_finite_weights(weights):
     with pytest.raises(ValueError, match="finite numbers"):
         Server(weights, 0.1, 1.0)
+
+
+def test_of_two_saves_at_once_the_newer_state_stands(tmp_path, monkeypatch):
+    """The file was put in place outside of the lock: an older state replaced a newer one."""
+    server, replace, waits = server_of(), os.replace, threading.Event()
+
+    def slow(*given):
+        if threading.current_thread() is first:
+            waits.set()
+            time.sleep(0.3)
+        replace(*given)
+
+    monkeypatch.setattr(os, "replace", slow)
+    first = threading.Thread(target=server.save, args=[tmp_path / "server.npz"])
+    first.start()
+    assert waits.wait(60)
+    server.start_round()
+    server.save(tmp_path / "server.npz")
+    first.join()
+    assert int(np.load(tmp_path / "server.npz")["round"]) == server.round
+
+
+def test_a_save_keeps_rights_and_links_and_looks_once_for_what_killed_jobs_left(tmp_path, monkeypatch):
+    server, file, link, looked = server_of(), tmp_path / "server.npz", tmp_path / "link.npz", []
+    iterdir = Path.iterdir
+    monkeypatch.setattr(Path, "iterdir", lambda folder: (looked.append(folder), iterdir(folder))[1])
+    server.save(file)
+    file.chmod(0o640)
+    link.symlink_to(file)
+    server.save(link)
+    assert link.is_symlink()
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert looked == [tmp_path]

@@ -103,7 +103,7 @@ def half_files(folder):
 def test_two_containers_of_one_pid_write_no_file_together(tmp_path, monkeypatch):
     """Half files were named by the pid, 1 in every container: one job's half file got the other's final name."""
     monkeypatch.setattr(os, "getpid", lambda: 1)
-    seen, rescale = [], keras.layers.Rescaling(2.0)
+    seen, rescale, stands = [], keras.layers.Rescaling(2.0), []
     real, others = os.fsync, []
 
     def fsync(descriptor):
@@ -111,11 +111,13 @@ def test_two_containers_of_one_pid_write_no_file_together(tmp_path, monkeypatch)
         if half_files(tmp_path) and not others:  # all of one is written, and has no name yet
             others.append(True)
             seen.append(tfdp.features(rescale, X, cache=tmp_path))
+            stands.extend(one.stat().st_ino for one in tmp_path.glob("features-*.npy"))
 
     secret_of(tmp_path)
     monkeypatch.setattr(os, "fsync", fsync)
     seen.append(tfdp.features(rescale, X, cache=tmp_path))
     assert len(seen) == 2
+    assert stands == [one.stat().st_ino for one in tmp_path.glob("features-*.npy")]  # the first one's, which is mapped
     for found in seen:
         np.testing.assert_array_equal(found, 2 * X)
     assert not half_files(tmp_path)
@@ -161,6 +163,32 @@ def test_what_killed_jobs_left_is_removed_an_hour_later(tmp_path):
 def test_a_file_of_features_that_was_cut_off_is_named_with_the_fix(left, tmp_path):
     (name,) = name_in(tmp_path, X)
     (tmp_path / name).write_bytes((tmp_path / name).read_bytes()[:left])
+    with pytest.raises(ValueError, match=rf"{name} was cut off or changed. Remove it"):
+        name_in(tmp_path, X)
+
+
+GARBLED = {
+    "brackets": lambda raw: raw[:10] + b"{'descr': (((" + raw[23:],
+    "no name": lambda raw: raw.replace(b"'descr'", b"'d\nscr'"),
+    "a type of none": lambda raw: raw.replace(b"<f4", b"|O "),
+    "other columns": lambda raw: raw.replace(b"(20, 6)", b"(20, 5)"),
+    "too much": lambda raw: raw + b"more",
+    "another order": lambda raw: raw.replace(b"False", b"True "),
+    "larger than any memory": lambda raw: raw.replace(b"(20, 6), }" + b" " * 19, b"(20, 9999999999999999999), }\x20"),
+    "a link to nothing": None,
+}
+
+
+@pytest.mark.parametrize("change", GARBLED)
+def test_a_file_of_features_that_was_changed_is_named_with_the_fix(change, tmp_path):
+    (name,) = name_in(tmp_path, X)
+    raw = (tmp_path / name).read_bytes()
+    (tmp_path / name).unlink()
+    if change == "a link to nothing":
+        (tmp_path / name).symlink_to(tmp_path / "gone")
+    else:
+        assert GARBLED[change](raw) != raw
+        (tmp_path / name).write_bytes(GARBLED[change](raw))
     with pytest.raises(ValueError, match=rf"{name} was cut off or changed. Remove it"):
         name_in(tmp_path, X)
 

@@ -42,10 +42,25 @@ def two():
     return keras.Model({"wave": wave, "age": age}, Dense(1)(keras.layers.Concatenate()([pooled, age])))
 
 
+OPEN = tf.TensorSpec((None, None))
+"""One object, for several inputs."""
+
+
+def named():
+    taken = {"a": keras.Input((3,), name="a"), "b": keras.Input((4,), name="b")}
+    return keras.Model(taken, Dense(1)(keras.layers.Concatenate()([*taken.values()])))
+
+
+def pair():
+    taken = keras.Input((5,)), keras.Input((3,))
+    return keras.Model(list(taken), Dense(1)(keras.layers.Concatenate()(taken)))
+
+
 def zeros(*shape):
     return np.zeros((8, *shape), np.float32)
 
 
+@pytest.mark.few(6)
 @pytest.mark.parametrize(
     ("build", "x", "spec"),
     [
@@ -57,8 +72,10 @@ def zeros(*shape):
             {"age": zeros(3), "wave": zeros(20, 1)},
             {"age": tf.TensorSpec((None, None)), "wave": tf.TensorSpec((None, 20, None))},
         ),
+        (named, {"a": zeros(3), "b": zeros(4)}, {"a": OPEN, "b": OPEN}),
+        (pair, (zeros(5), zeros(3)), (OPEN, OPEN)),
     ],
-    ids=["sounds", "pictures", "vectors", "two inputs"],
+    ids=["sounds", "pictures", "vectors", "two inputs", "one spec by name", "one spec by place"],
 )
 def test_what_the_pipeline_leaves_open_the_model_states(build, x, spec):
     model = trained(build(), declared(x, spec))

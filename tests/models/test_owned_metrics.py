@@ -1,5 +1,6 @@
 """While a training runs, its metrics belong to the thread that trains: no other one evaluates with them."""
 
+import os
 import threading
 import warnings
 
@@ -81,6 +82,17 @@ def test_another_thread_neither_asks_nor_sets_the_metrics_of_a_training(way):
     assert not isinstance(in_a_thread(REFUSED[way], model), Exception)  # after it
 
 
+@pytest.mark.parametrize("way", ["evaluate", "test_on_batch"])
+def test_it_is_refused_before_anything_of_keras_runs(way, monkeypatch):
+    """Its own guard, and not that of what it reaches later: data would be read, and metrics reset, before."""
+    model, ran = model_of(), []
+    with monkeypatch.context() as patch:
+        patch.setattr(keras.Model, way, lambda *_, **__: ran.append(way))
+        found = meanwhile(model, lambda: REFUSED[way](model))
+    assert all(map(refused, found))
+    assert ran == []
+
+
 @pytest.mark.parametrize("way", TAKEN)
 def test_what_needs_no_metrics_is_taken_from_any_thread(way):
     model = model_of()
@@ -121,7 +133,14 @@ def test_a_twin_with_the_same_metric_is_refused_and_one_with_its_own_is_not():
         one.compile(tfdp.optimizers.NoisyOptimizer("sgd", 1.0), "mse", metrics=[metric])
     assert all(map(refused, meanwhile(model, lambda: REFUSED["evaluate"](same))))
     assert not any(isinstance(one, Exception) for one in meanwhile(model, lambda: REFUSED["evaluate"](other)))
+    named, own = f"another model named {model.name!r}", "inside of the function that builds the model"
+    same.name = model.name  # as two threads of a search build it
+    for do in (lambda: same.fit(X, Y, batch_size=4, verbose=0), lambda: REFUSED["evaluate"](same)):
+        said = str(meanwhile(model, do)[0])
+        assert named in said
+        assert own in said
     assert "Another thread trains" in str(meanwhile(model, lambda: same.fit(X, Y, batch_size=4, verbose=0))[0])
+    assert own not in str(meanwhile(model, lambda: REFUSED["evaluate"](model))[0])
 
 
 def test_loops_own_their_metrics_whichever_thread_steps():
@@ -134,6 +153,82 @@ def test_loops_own_their_metrics_whichever_thread_steps():
             assert len(model.evaluate(*PUBLIC, verbose=0)) == 2
     assert not owned_metrics._uses
     assert len(in_a_thread(REFUSED["evaluate"], model)) == 2
+
+
+def test_a_generator_that_a_pool_runs_evaluates_between_its_steps():
+    """As Gradio and Starlette run one: each part of it in another thread, and nothing at once."""
+    model = model_of()
+
+    def scores():
+        with model.private_run(X, Y, batch_size=4, epochs=2, verbose=0) as run:
+            for batch in run:
+                run.step(batch)
+                yield model.evaluate(*PUBLIC, verbose=0)
+
+    running, found = scores(), []
+    while not isinstance(one := in_a_thread(next, running, None), Exception) and one is not None:
+        found.append(one)
+        assert refused(in_a_thread(REFUSED["evaluate"], model))  # of a thread that neither entered nor stepped
+    assert len(found) == 4
+    assert one is None
+    assert not owned_metrics._uses
+
+
+def test_who_entered_a_loop_evaluates_not_while_another_thread_steps():
+    model, found = model_of(), []
+    begun, asked = threading.Event(), threading.Event()
+
+    def wait(batch, logs=None):
+        begun.set()
+        asked.wait(20)
+
+    hook = keras.callbacks.LambdaCallback(on_train_batch_end=wait)
+    with model.private_run(X, Y, batch_size=4, epochs=1, verbose=0, callbacks=[hook]) as run:
+        thread = threading.Thread(target=run.step, args=(next(run),))
+        thread.start()
+        begun.wait(20)
+        try:
+            model.evaluate(*PUBLIC, verbose=0)
+        except RuntimeError as error:
+            found.append(error)
+        asked.set()
+        thread.join()
+        assert len(model.evaluate(*PUBLIC, verbose=0)) == 2
+    assert refused(found[0])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows does not fork")
+def test_a_fork_waits_for_no_thread_of_its_parent():
+    held, done = threading.Event(), threading.Event()
+
+    def hold():
+        with owned_metrics._lock:
+            held.set()
+            done.wait(20)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of threads beside a fork
+        child = os.fork()
+    if child == 0:
+        os._exit(0 if owned_metrics._lock.acquire(timeout=5) else 1)
+    done.set()
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0
+
+
+def test_an_interrupt_as_an_evaluation_begins_leaves_nothing_behind(monkeypatch):
+    class Interrupting(list):
+        def append(self, one):
+            super().append(one)
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(owned_metrics, "_uses", Interrupting())
+    with pytest.raises(KeyboardInterrupt):
+        model_of().evaluate(*PUBLIC, verbose=0)
+    assert not owned_metrics._uses
 
 
 def test_a_loop_is_not_stepped_while_its_own_thread_evaluates():

@@ -251,3 +251,26 @@ def test_a_public_vocabulary_and_features_of_strings():
     layer = tfdp.public(adapted())
     assert fitted(private(behind(layer)), WARD).ledger.steps == 8
     np.testing.assert_array_equal(tfdp.features(wards(), WARD), np.asarray(wards()(WARD)))
+
+
+@pytest.mark.parametrize("mask", [None, "", "[MASK]"])
+def test_a_lookup_that_takes_no_other_word_trains_beside_randomness(mask):
+    """Made-up words that are in no record ended `fit` in Keras' error, where random layers make it look at them."""
+    words = keras.Input((), dtype="string")
+    lookup = keras.layers.StringLookup(vocabulary=["left", "right", "both"], num_oov_indices=0, mask_token=mask)
+    hidden = keras.layers.Dropout(0.2)(keras.layers.Embedding(5, 4)(lookup(words)))
+    model = tfdp.make_private(keras.Model(words, keras.layers.Dense(1)(hidden)))
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0, 1.0), "mse")
+    model.fit(tf.constant(["left", "right"] * 8), np.ones((16, 1), "float32"), batch_size=8, verbose=0)
+    assert model.ledger.steps == 2
+
+
+def test_one_of_which_nothing_is_proved_is_refused_in_plain_words():
+    words = keras.Input((), dtype="string")
+    lookup = keras.layers.StringLookup(vocabulary=["left", "right"], num_oov_indices=0, mask_token=None)
+    hidden = keras.layers.Lambda(tf.math.bessel_i0)(keras.layers.Embedding(2, 4)(lookup(words)))
+    model = tfdp.make_private(keras.Model(words, keras.layers.Dense(1)(keras.layers.Dropout(0.2)(hidden))))
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", 1.0, 1.0), "mse")
+    with pytest.raises(ValueError, match=r"not proved.*the model takes none of these"):
+        model.fit(tf.constant(["left", "right"] * 8), np.ones((16, 1), "float32"), batch_size=8, verbose=0)
+    assert model.ledger.steps == 0

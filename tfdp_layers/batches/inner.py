@@ -26,6 +26,9 @@ __all__ = ["made_within"]
 
 _READERS = ("TFRecord", "TextLine", "FixedLengthRecord", "CSV", "Sql", "LMDB", "MatchingFiles")
 _FLAT = ("FlatMap", "Interleave", "ParallelInterleave", "LegacyParallelInterleave")
+_ENTRIES = ("TFRecord", "TextLine")
+"""Readers whose elements are single records or lines, and no names, tables or batches."""
+_PARTED = {"whole": "parts", "entry": "pieces"}
 _MAPS = ("Map", "ParallelMap", "Filter", "ParallelFilter")
 _BATCHES = ("Batch", "ParallelBatch", "PaddedBatch", "Rebatch", "DenseToRaggedBatch")
 _KEEPING = ("Prefetch", "Cache", "Options", "MaxIntraOpParallelism", "PrivateThreadPool", "AssertCardinality")
@@ -158,7 +161,8 @@ def _source(within: _Within, operation: Any, what: str) -> Made:
         return Made(frozenset({"count"}), of=of, most=most_of(operation, what))
     sources = frozenset(name_of(one) for one in inputs if what not in _READERS or _decided(within, [one]))
     if what in _READERS:
-        made = Made(frozenset({"file"}), of=of, sources=sources)
+        kinds = {"file", "entry"} if what in _ENTRIES else {"file"}
+        made = Made(frozenset(kinds), of=of, sources=sources)
         return made if of else made.doubted(_SAME)
     held = any(not _decided(within, [one]) and may_be_records(one) for one in inputs)
     if what == "Tensor":
@@ -248,6 +252,8 @@ def _flat(within: _Within, operation: Any, made: Made) -> Made:
     if not found.kinds & {"file", "window"}:
         kinds = made.kinds if "count" not in found.kinds else made.kinds | {"count"}
         size = made.size if found.is_whole and found.size == 1 else found.size
+    if found.kinds & {"parts", "count"} and found.most != 1:
+        kinds = kinds - {"whole"} | {_PARTED[one] for one in made.kinds & _PARTED.keys()}
     return made._replace(
         kinds=kinds,
         size=size,

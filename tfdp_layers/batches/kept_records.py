@@ -83,7 +83,7 @@ def mapped(path: Path, kind: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
             f"{path} has {found:,} bytes, and the records that {_LISTED} lists have {wanted:,}: the file was cut off or"
             f" changed. {_ANEW}"
         )
-    return np.memmap(path, dtype=kind, mode="r", shape=shape)
+    return np.memmap(path, dtype=kind, mode="r", shape=shape) if wanted else np.empty(shape, kind)
 
 
 def written(batches: Iterator[list[np.ndarray]], spec: str, folder: Path, ids: str | None) -> dict[str, Any] | None:
@@ -104,9 +104,19 @@ def written(batches: Iterator[list[np.ndarray]], spec: str, folder: Path, ids: s
             error.filename = str(folder)
         raise
     finally:
-        if not first:
+        if not first and not _is_listed(within):
             shutil.rmtree(within, ignore_errors=True)
     return listed if first else None
+
+
+def _is_listed(within: Path) -> bool:
+    """Whether `records.json` names this folder, as one does that was put in place just before an interrupt."""
+    try:
+        return listing(within.parent / _LISTED).get("folder") == within.name
+    except ValueError:  # of none, too
+        return False
+    except OSError:  # it is not known; a later job removes what is not named
+        return True
 
 
 def write(batches: Iterator[list[np.ndarray]], folder: Path) -> list[tuple[str, list[int]]]:

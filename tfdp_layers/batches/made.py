@@ -27,7 +27,8 @@ class Made(NamedTuple):
     Attributes:
         kinds: what its elements are: lines of a "file" that an argument names; "rows" of an argument that may be a
             batch, or "parts" of one record; a "whole" argument, or "all" of one that may be a batch; elements of a
-            "window"; a "count"; a small "constant".
+            "window"; a "count"; a small "constant". Beside "file": each an "entry", a line or record of it, or "pieces"
+            of these.
         size: how many of these a batch put together, None where that is not known.
         of: the arguments of the outermost function that decide what it holds.
         doubts: what is not known of it.

@@ -6,7 +6,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tfdp_layers.batches.apart import are_numbers, gives_parts, is_batched, parts_of
+from tfdp_layers.batches.apart import are_numbers, gives_parts, is_batched, may_be_batches, parts_of
 from tfdp_layers.batches.inner import made_within
 from tfdp_layers.batches.made import OF_MANY, Made
 from tfdp_layers.batches.steps import below, graphs_of, kind, operations, steps
@@ -47,18 +47,33 @@ def _may_be_several(dataset: Any, source: Any, made: Made) -> bool:
     """
     if _reads(dataset):
         return False
-    if "rows" in made.kinds and _is_one_record(source):
+    if _is_one_record(source):
         made = made_within(dataset)
-    return made.most != 1 and bool(made.kinds & _PARTS) and not made.kinds & (OF_MANY | {"all"})
+    elif _may_be_ragged_rows(source):
+        return False
+    parts = made.kinds & _PARTS and not made.kinds & (OF_MANY | {"all"})
+    return made.most != 1 and bool(parts or "pieces" in made.kinds)
+
+
+def _may_be_ragged_rows(source: Any) -> bool:
+    """Whether ragged components and others have as many rows, as a batch's have."""
+    specs = tf.nest.flatten(source.element_spec)
+    ragged = any(isinstance(one, tf.RaggedTensorSpec) for one in specs)
+    known = [one.shape for one in specs if isinstance(one, tf.TensorSpec | tf.RaggedTensorSpec) and one.shape.rank]
+    return ragged and len(known) == len(specs) > 1 and len({one[0] for one in known}) == 1
 
 
 def _reads(step: Any) -> bool:
-    """Whether functions of a step may read what its elements name, other than one picture or sound for each name."""
+    """Whether functions of a step may read what its elements name, other than one picture or sound for each name.
+
+    What a function within it decodes (a `.map` of the names that it lists, say) has a name of its own.
+    """
     specs = [each for one in below(step) for each in tf.nest.flatten(one.element_spec)]
     if not any(getattr(one, "dtype", None) == tf.string for one in specs):
         return False
-    types = {one for one, _ in operations(step)}
-    return not types.isdisjoint(_MANY) and types.isdisjoint(_ONE)
+    found = [*operations(step)]
+    decoded = any(one in _ONE and operation is not None for one, operation in found)
+    return any(one in _MANY for one, _ in found) and not decoded
 
 
 def _is_one_record(source: Any) -> bool:
@@ -68,4 +83,14 @@ def _is_one_record(source: Any) -> bool:
     known = all(kind(one) in (*_IN_MEMORY, *_COUNTS) for one in ends)
     records = any(kind(one) in _IN_MEMORY and not are_numbers(one) for one in ends)
     inner = [one for one in found if below(one)]
-    return known and records and not any(gives_parts(one) or "Group" in kind(one) or _reads(one) for one in inner)
+    many = any((gives_parts(one) and not _gives_records(one)) or "Group" in kind(one) or _reads(one) for one in inner)
+    return known and records and not many
+
+
+def _gives_records(step: Any) -> bool:
+    """Whether a flat map reads lines or records of files, or takes batches apart that a step cut, and no more."""
+    source = below(step)[0]
+    several = set().union(*(may_be_batches(source, graph) for graph in graphs_of(step)))
+    made = made_within(step, several)
+    apart = is_batched(source) and made.kinds == {"rows"}
+    return made.size == 1 and (apart or ("entry" in made.kinds and made.kinds <= {"entry", "file", "whole"}))

@@ -58,8 +58,13 @@ _MAKES = re.compile(r"(\w+?)Dataset(V\d)?")
 _READ_ONCE = ("FlatMap", "Interleave", "ParallelInterleave", "Reduce")
 """Those that keep the order of one source, or give no data set."""
 _ORDERED = " Or give it deterministic=True, if the options of the pipeline say deterministic=False."
-_EARLIER = "what an earlier reading gave"
-_REMOVE = " That is: delete it, and it is written anew, in the order of the ids."
+_OTHERS = "what that reading gave"
+_ANEW = " That is: give another folder, or delete this one, and it is written anew, in the order of the ids."
+_FILE = "a file of .cache"
+_CHECKED = " To keep what was read: tfdp.records(dataset, unit_ids=ids, cache=FOLDER), which checks the ids, or"
+_MEMORY = " .cache() without a name, which keeps it in memory."
+_IN_FILE = "_in_file"
+"""The attribute, of our own, of an operation `Cache` that was given the name of a file, or what may be one."""
 UNKNOWN = "DatasetThatCannotBeLookedAt"
 """The type of what stands for the operations of a data set that is not to be had."""
 
@@ -68,12 +73,13 @@ def moved_by(source: Any) -> str:
     """Which operation of a pipeline of tf.data, or of a Grain data set, moves elements; empty where all keep the order.
 
     Every operation that is not known to keep it counts as one that moves them, and so does every source of tf.data;
-    those in functions count, at any depth, and those of data sets that functions hold. What Python code does
+    those in functions count, at any depth, and those of data sets that functions hold. A file of `.cache` always
+    counts: it may be there, or be written by another job while this one begins to read. What Python code does
     (generators, sources, a `map` that keeps what it saw) is not seen, and neither are random numbers by which a
     function changes the order of rows that it gets.
     """
     loose = is_loose(source)
-    return next(filter(None, (moves(step, loose) for step in steps(source))), "")
+    return next(filter(None, (moves(step, loose) or _kept_in_file(step) for step in steps(source))), "")
 
 
 def in_any_order(source: tf.data.Dataset) -> str:
@@ -99,8 +105,6 @@ def moves(step: Any, loose: bool) -> str:
     what = kind(step)
     if _gives_any_order(step, loose):
         return _in_any_order(step)
-    if old := _kept_before(step, what):
-        return old
     if "Interleave" in what and number(step, "_cycle_length") == 1:
         what = "FlatMap"
     own = _moves_itself(step, what)
@@ -110,17 +114,23 @@ def moves(step: Any, loose: bool) -> str:
     return f"{inner} within a function of {'.load' if what == 'Load' else 'it'}" if inner else own
 
 
-def _kept_before(step: Any, what: str) -> str:
-    """A file of `.cache` that is there already: it holds the records of an earlier reading, in its order."""
-    name = number(step, "_filename") if what == "Cache" else None
-    path = os.fsdecode(name.item() if hasattr(name, "item") else name) if name is not None else ""
-    found = path and tf.io.gfile.exists(f"{path}.index")
-    return kept_before(f"the file {path} of .cache") if found else ""
+def _kept_in_file(step: Any) -> str:
+    """What a file of `.cache`, of a step or in its functions, does to the order; empty where there is none."""
+    if not any(map(_is_in_file, (step, *_nodes(step)))):
+        return ""
+    return f"{_FILE}, which holds what the job gave that wrote it, in the order of that one"
+
+
+def _is_in_file(step: Any) -> bool:
+    if isinstance(step, tf.compat.v1.NodeDef):
+        return _IN_FILE in step.attr
+    name = number(step, "_filename") if kind(step) == "Cache" else b""
+    return name is None or bool(name.item() if hasattr(name, "item") else name)
 
 
 def kept_before(what: str) -> str:
-    """How a file, or folder, moves records that was there before these were read."""
-    return f"{what} was there before, and holds {_EARLIER}, in the order of that one"
+    """How a folder moves records that another reading than this one wrote."""
+    return f"{what} was there before, or another job wrote it meanwhile: it holds {_OTHERS}, in the order of that one"
 
 
 def _moves_itself(step: Any, what: str) -> str:
@@ -183,9 +193,16 @@ def nodes_within(step: Any) -> Iterator[Any]:
     """The operations in a step's functions, at any depth; none of a step of Grain."""
     for graph in graphs_of(step) if isinstance(step, tf.data.Dataset) else ():
         try:
-            yield from [one.node_def for one in with_called(graph.get_operations())]
+            yield from [_node_of(one) for one in with_called(graph.get_operations())]
         except UnknownError:
             yield from nodes_of(graph)
+
+
+def _node_of(operation: Any) -> Any:
+    node = operation.node_def
+    if _is_in_file(operation):
+        node.attr[_IN_FILE].b = True
+    return node
 
 
 def nodes_held(step: Any) -> Iterator[Any]:
@@ -220,9 +237,19 @@ def _written(data_set: tf.Tensor) -> list[Any]:
         graph = tf.compat.v1.GraphDef.FromString(written.numpy())
     except (AttributeError, TypeError, tf.errors.OpError, message.DecodeError):  # over 2 GiB, or made in a function
         return [tf.compat.v1.NodeDef(op=UNKNOWN)]
-    nodes = (*graph.node, *(node for function in graph.library.function for node in function.node_def))
+    parts = (graph.node, *(function.node_def for function in graph.library.function))
     # Copied: each would keep the whole graph in memory, with its arrays.
-    return [type(node).FromString(node.SerializeToString()) for node in nodes if node.op != "Const"]
+    nodes = [node for part in parts for node in _marked(part) if node.op != "Const"]
+    return [type(node).FromString(node.SerializeToString()) for node in nodes]
+
+
+def _marked(nodes: Any) -> Any:
+    """Operations of one graph or function, of which those that cache in a file say so."""
+    unnamed = {one.name for one in nodes if one.op == "Const" and [*one.attr["value"].tensor.string_val] == [b""]}
+    for one in nodes:
+        if kind_of(one.op) == "Cache" and one.input[1].partition(":")[0] not in unnamed:
+            one.attr[_IN_FILE].b = True
+    return nodes
 
 
 def _gives_any_order(step: Any, loose: bool) -> bool:
@@ -269,7 +296,9 @@ def refuse_moved(how: str, argument: str) -> None:
         " Or put the ids into the records, where they stay with them: of a tf.data pipeline, an entry of x,"
         " tfdp.records(dataset, unit_ids='patient') (docs/data.md)."
     )
-    first = _ORDERED if "deterministic" in how else _REMOVE if _EARLIER in how else ""
+    first = _ORDERED if "deterministic" in how else _ANEW if _OTHERS in how else ""
+    if how.startswith(_FILE):
+        first = f"{_CHECKED if argument == 'unit_ids' else ' Or'}{_MEMORY}"
     raise ValueError(
         f"`{argument}` says by place whose each record is, and this pipeline moves records to other places ({how}): a"
         " record would be protected as somebody else's, and one person would enter a step with several contributions."

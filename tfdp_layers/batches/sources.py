@@ -80,7 +80,7 @@ def records(
     Returns: the records, with `len()`.
 
     Raises:
-        ValueError: for ids by place beside an older file of `.cache`, or a folder `cache` without these ids; for a
+        ValueError: for ids by place beside a file of `.cache`, or a folder `cache` without these ids; for a
             source that is empty, endless, batched, or has no index; for records that hold no numbers;
             while records are drawn, for one of another shape or type than the first, that holds NaN, or that is not
             what its index held when it was first read.

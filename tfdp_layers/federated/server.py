@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tfdp_layers.accounting.half_files import half, sync
+from tfdp_layers.accounting.half_files import half, put_last
 from tfdp_layers.accounting.plain_files import refuse_no_path, refuse_no_plain_file
 from tfdp_layers.federated.selection import LARGEST_BOUND, Update, most_updated, share_of
 
@@ -105,14 +105,17 @@ class Server:
         raise RefusedUpload(f"The upload of party {party!r} in round {round_number!r} was ignored: {reason}.")
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the server's state; after a crash the file holds the old state or the new one, whole."""
+        """Writes the server's state; after a crash the file holds the old state or the new one, whole.
+
+        Of several threads of one server at once the newest state stands. The file keeps the rights of the one replaced.
+        """
         refuse_no_path(path, "path", "server.npz")
-        path = Path(path)
-        with half(path) as partial:
-            with self._threads, open(partial, "wb") as file:
+        path = Path(os.path.realpath(path))
+        refuse_no_plain_file(path, "Give the name of a file to write.")
+        with half(path) as partial, self._threads:
+            with open(partial, "wb") as file:
                 np.savez(file, format=_FORMAT, round=self.round, weights=self.weights, counters=self.counters)
-                sync(file)
-            os.replace(partial, path)
+            put_last(partial, path)
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Goes on where `save` was called. A round that was not finished then is lost, and its uploads are late.

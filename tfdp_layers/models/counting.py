@@ -164,6 +164,7 @@ class CountedStep:
         """Ends `fit` where a budget affords no release after these `count`."""
         assert run.token is not None
         last = last or (ledger.exhausted(run.token) if count < wanted else None)
+        run.explained |= last is not None or count < wanted or wanted == self.optimizer.releases_left()
         if last is not None and last.token != run.token:
             if run.plan is None or run.made + count < run.plan.steps:  # else it ends then anyhow
                 warn(
@@ -194,11 +195,21 @@ def refuse_changed(run: Run, settings: Callable[[Sequence[SensitivityGroup]], Ha
         )
 
 
-def note_changed(state: PrivacyState, settings: Callable[[Sequence[SensitivityGroup]], Hashable]) -> None:
-    """Notes, as a training ends, where hooks behind its last step set what a further step would have refused."""
+@contextlib.contextmanager
+def noted_end(state: PrivacyState, settings: Callable[[Sequence[SensitivityGroup]], Hashable]) -> Iterator[None]:
+    """Around the steps of a training: notes where it ends early, also by an error that a hook or a loop raises.
+
+    And where hooks behind its last step set what a further step would have refused.
+    """
+    try:
+        yield
+    except Exception:  # whoever interrupts it, or lets go of a generator, decides by nothing that was released
+        state.ended()
+        raise
     run, watch = state.run, state.watch
     if run is not None and watch is not None and watch.touched() and settings(run.groups) != run.settings:
         watch.refused("changed what is trained, or how")
+    state.ended()
 
 
 def is_foreign(state: PrivacyState | None, step: Any) -> bool:

@@ -42,10 +42,10 @@ class FiniteWeights(keras.callbacks.Callback):
         if broken:
             named = ", ".join(broken[:3]) + (f" and {len(broken) - 3} more" if len(broken) > 3 else "")
             raise Diverged(
-                f"After epoch {epoch + 1} these weights are NaN or infinite: {named}. No further step can mend them, so"
-                f" fit ends; the {self.model.ledger.steps} releases in the ledger are spent. Lower the learning rate,"
-                " or bound what grows (activations, normalization), and start again from finite weights: those of a"
-                " checkpoint, or fresh ones."
+                f"After epoch {epoch + 1} these weights are NaN or infinite: {named}. No further step can make them"
+                f" finite again, so fit ends; the {self.model.ledger.steps} releases in the ledger are spent. Lower the"
+                " learning rate, or bound what grows (activations, normalization), and start again from finite weights:"
+                " those of a checkpoint, or fresh ones."
             )
 
 

@@ -1,5 +1,6 @@
 """Whether records have what the model takes, input by input, said before anything is spent."""
 
+import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -73,6 +74,7 @@ def stated_shapes(model: Any, x: Any) -> Any:
     Args:
         x: `tf.TensorSpec` of the records, as in `check_inputs`.
     """
+    x = keras.tree.map_structure(copy.copy, x)  # one object may stand in several places
     stated = {id(spec): taken.shape for _, spec, taken in matched(model, x) if taken.shape is not None}
 
     def shape_of(spec: Any) -> tf.TensorShape:

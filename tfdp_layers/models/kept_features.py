@@ -8,6 +8,7 @@ import math
 import os
 import re
 import secrets
+import tokenize
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -25,6 +26,8 @@ __all__ = ["file_for", "read", "remove_half_files", "write"]
 
 _SECRET = "features.key"
 _BYTES = 32
+_GARBLED = (ValueError, EOFError, SyntaxError, TypeError, OverflowError, tokenize.TokenError, FileNotFoundError)
+"""What NumPy raises of a file that was cut off or changed, or a link to none."""
 _HALF = re.compile(r"\.partial\.[0-9a-f]{16}\.features[-.]\w+(\.npy)?|features-[0-9a-f]{32}\.npy\.\d+\.partial")
 """Names of half files; the second one, which containers may share, is that of earlier versions."""
 
@@ -81,9 +84,10 @@ def secret_of(folder: Path) -> bytes:
 
 def read(file: Path, count: int) -> np.ndarray:
     """The features of so many records, mapped from their file. Raises ValueError for one that is not whole."""
-    with contextlib.suppress(ValueError, EOFError):
+    with contextlib.suppress(*_GARBLED):
         found = np.lib.format.open_memmap(file, mode="r")
-        if found.ndim and len(found) == count:
+        whole = found.flags.c_contiguous and found.offset + found.nbytes == file.stat().st_size
+        if whole and found.ndim and len(found) == count:
             return found
     raise ValueError(f"{file} was cut off or changed. Remove it, and the features are computed once more.")
 

@@ -25,7 +25,7 @@ from tfdp_layers.models.accounts import join_accounts, join_copies, released_by,
 from tfdp_layers.models.building import build_for, hidden_seeds, kept_by_pieces, seeds_beside, seeds_of, settings_of
 from tfdp_layers.models.calibrating import settle_noise
 from tfdp_layers.models.common_draws import refuse_common_draws
-from tfdp_layers.models.counting import note_changed, refuse_changed
+from tfdp_layers.models.counting import noted_end, refuse_changed
 from tfdp_layers.models.crossing import forget_metrics
 from tfdp_layers.models.earlier import warn_of_unseen
 from tfdp_layers.models.finite import FiniteWeights
@@ -118,9 +118,8 @@ class Opening(BoundedSums, WeightFiles):
                     dataset = replicas.dataset(batches, pad)
                 elif state.require_run().start:
                     dataset = batches.dataset(pad, state.require_run().start)
-                yield dataset, arguments
-                note_changed(state, functools.partial(settings_of, self))
-                state.ended()
+                with noted_end(state, functools.partial(settings_of, self)):
+                    yield dataset, arguments
             finally:
                 try:
                     state.stream = stream_after(state.run, self.optimizer, self._privacy.ledger)

@@ -59,8 +59,8 @@ class Run:
         made: releases that it made.
         drawn: draws that were taken for them.
         broken: whether a step was broken off, so that it is not known what it released.
-        ran_out: whether its data did, before its last step.
         outspent: whether its budget refused releases that it had planned.
+        explained: whether it is known what ends it: a budget, or an error, of which there is a note.
         levelled: whether this worker held other weights than the chief before one of its steps.
         copied: recognises copies of its records.
         began_with: by what the weights are known that it began with; none where no code of the caller sees any.
@@ -88,7 +88,7 @@ class Run:
         self.start = self.made = self.drawn = 0
         self.entry = "", 0
         self.began_with: set[bytes] = set()
-        self.begun = self.broken = self.ran_out = self.outspent = self.levelled = self.stepping = False
+        self.begun = self.broken = self.explained = self.outspent = self.levelled = self.stepping = False
 
     @property
     def counts(self) -> bool:
@@ -237,7 +237,7 @@ class PrivacyState:
             error: that one; where it is that the data ran out, the note says so.
             made: releases of the step that raised, which `run` does not count yet.
         """
-        run.ran_out = over = isinstance(error, StopIteration | tf.errors.OutOfRangeError)
+        over, run.explained = isinstance(error, StopIteration | tf.errors.OutOfRangeError), True
         made = run.made + (0 if over else made)
         if made and run.plan is not None:
             said = RAN_OUT if over else BROKEN_OFF
@@ -245,17 +245,16 @@ class PrivacyState:
                 self.remark(said.format(made=f"{made:,}", planned=f"{run.plan.steps:,}"))
 
     def ended(self) -> None:
-        """Notes that a training ended, without an error, before the steps that it planned and its budgets afford.
+        """Notes that a training ended before the steps that it planned, where nothing explains that.
 
-        A budget's end follows from counts alone, and so do its steps; of data that ran out another note says so.
+        A budget's end follows from counts alone; of a step that broke off, and of data that ran out, other notes tell.
         """
         run = self.run
-        if run is None or run.token is None or run.plan is None or run.ran_out or not 0 < run.made < run.plan.steps:
+        if run is None or run.token is None or run.plan is None or run.explained or not 0 < run.made < run.plan.steps:
             return
         with contextlib.suppress(LedgerError):  # as above
-            more = self.ledger.affordable(run.token, run.plan.steps - run.made, lasting=True)
-            if more:
-                self.remark(STOPPED.format(made=f"{run.made:,}", planned=f"{run.made + more:,}"))
+            if self.ledger.affordable(run.token, 1, lasting=True):
+                self.remark(STOPPED.format(made=f"{run.made:,}", planned=f"{run.plan.steps:,}"))
 
     def decided(self, what: str) -> None:
         """Notes that the weights are taken or exchanged: by a callback, if a hook runs."""

@@ -20,10 +20,10 @@ RAN_OUT = (
 """Of a pipeline that declares more than it gives."""
 
 STOPPED = (
-    "A training was ended after {made} of its {planned} planned steps, by a callback or its own loop. Where released"
-    " weights decided that (by public validation data, say), epsilon is that of {made} steps, taken by themselves: what"
-    " covers when it ended, too, is the epsilon of all {planned} at the same delta. Where counts or the clock decided,"
-    " nothing is lost."
+    "A training was ended after {made} of its {planned} planned steps, by a callback, its own loop or an error. Where"
+    " released weights decided that (by public validation data, say), epsilon is that of {made} steps, taken by"
+    " themselves: what covers when it ended, too, is the epsilon of all {planned}, or of as many of them as its budget"
+    " affords, at the same delta. Where counts or the clock decided, nothing is lost."
 )
 """Of a training that may be as long as its releases had it be; benchmarks/stopped_by_releases.py measures it."""
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from tfdp_layers.accounting.half_files import ENDINGS, half, keep_rights
+from tfdp_layers.accounting.half_files import ENDINGS, half, put_last
 from tfdp_layers.accounting.plain_files import refuse_no_plain_file
 from tfdp_layers.layers.carried import HDF5, SEVERAL
 
@@ -54,11 +54,7 @@ def whole_file(path: str | os.PathLike[str], overwrite: bool = True) -> Iterator
         raise FileNotFoundError(f"The folder {target.parent} of {target.name} does not exist. Create it first.")
     with half(target) as temporary:
         yield temporary
-        with open(temporary, "rb") as file:
-            with contextlib.suppress(OSError):  # no older one is there, or a file system without rights
-                keep_rights(file.fileno(), target.stat())
-            os.fsync(file.fileno())
-        os.replace(temporary, target)
+        put_last(temporary, target)
 
 
 @contextlib.contextmanager

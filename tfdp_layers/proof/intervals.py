@@ -34,6 +34,9 @@ def _found(values: dict[str, Any], tensor: Any, depth: int, known: dict[tuple[st
     entries = getattr(values.get(tensor.name), "entries", None)
     if entries and all(isinstance(n, int) for n in entries):
         return min(entries), max(entries)
+    low, high = getattr(values.get(tensor.name), "within", None) or (None, None)
+    if isinstance(low, int) and isinstance(high, int):
+        return low, high
     if tensor.op.type == "SelectV2" and depth:
         return chosen(values, tensor.op, depth - 1, known)
     rule, inputs = _RULES.get(tensor.op.type), list(tensor.op.inputs)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,7 +34,8 @@ def reduction(node: Node, inputs: Sequence[Any]) -> Value:
     left = tuple(1 if i in axes else n for i, n in enumerate(shape) if keep or i not in axes)
     if value.axis not in axes:
         moved = value.axis - (0 if keep else sum(i < value.axis for i in axes))
-        return Rows(left, batch=value.batch, axis=moved, outer=value.outer, inner=value.inner)
+        within = of_integers(node, value, [shape[i] for i in axes])
+        return Rows(left, batch=value.batch, axis=moved, outer=value.outer, inner=value.inner, within=within)
     if node.type in ("All", "Any") and axes == set(range(len(shape))) and not keep and not value.batch.padded:
         tensor = node.operation.inputs[0]
         name = f"{node.frame.path}/{tensor.name}"
@@ -41,6 +43,17 @@ def reduction(node: Node, inputs: Sequence[Any]) -> Value:
     if node.type != "Sum":
         raise MixedError(f"{node.type} over the records of the batch")
     return summed(value, left)
+
+
+def of_integers(node: Node, value: Rows, sizes: Sequence[Number | None]) -> tuple[Number, Number] | None:
+    """Bounds of what is left of bounded integers, as the number of words of a text is: of their sum, or of one."""
+    known = [n for n in [*(value.within or ()), *sizes] if isinstance(n, int)]
+    if value.within is None or len(known) < 2 + len(sizes) or not node.dtype().is_integer:
+        return None
+    least, most, *counts = known
+    if node.type == "Sum":
+        return least * math.prod(counts), most * math.prod(counts)
+    return (least, most) if node.type in ("Max", "Min") and min(counts, default=1) > 0 else None
 
 
 @rule("L2Loss")

@@ -209,6 +209,7 @@ EDITS = [
     ),
     ("elementwise", "real and isinstance(inputs[0], Total)", "isinstance(inputs[0], Total)", "integer_quotient"),
     ("elementwise", "(before.is_floating and after.is_floating)", "after.is_floating", "counts_beyond_a_byte"),
+    ("reductions", "most * math.prod(counts)", "most", "segments_by_counts"),
     ("reductions", ' or (node.type == "Mean" and node.dtype().is_integer)', "", "integer_mean"),
     ("slicing", "if n is not None and counts(n) else None", "if n is not None else None", "all_that_are_left"),
     ("interpreter", 'Frame(f"{node.key}|{name}", kind', 'Frame(f"{node.key}/{name}", kind', "size_of_another_round"),
