@@ -338,7 +338,7 @@ def _refuse_two(stays: Account, goes: Account) -> None:
         raise RuntimeError(
             "fit runs on two models that are charged to two ledgers, and weights now come of what both release (they"
             " share these, or run.feeds of both names one generator): these need one ledger. Let one end before the"
-            " other begins; or, where neither reads the other's weights, second.ledger = first.ledger before they train."
+            " other begins; or, where none reads the other's weights, second.ledger = first.ledger before they train."
         )
     if not _is_kept(theirs):
         return
