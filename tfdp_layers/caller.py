@@ -1,12 +1,15 @@
-"""The line of the user's code that a warning is about. Loads no TensorFlow."""
+"""Who calls: the line of the user's code that a warning is about, and the thread. Loads no TensorFlow."""
 
 import os
 import sys
 import sysconfig
+import threading
 import warnings
+from collections.abc import Callable
 from types import FrameType
+from typing import Any
 
-__all__ = ["as_it_is", "warn"]
+__all__ = ["as_it_is", "in_this_thread", "warn"]
 
 _NOT_USERS = frozenset(
     ("tfdp_layers", "keras", "tf_keras", "tensorflow", "keras_tuner", "tensorflow_privacy", "dp_accounting")
@@ -61,3 +64,16 @@ def _users(frame: FrameType) -> FrameType:
 
 def _ours(frame: FrameType) -> bool:
     return str(frame.f_globals.get("__name__")).split(".")[0] in _NOT_USERS
+
+
+def in_this_thread(function: Callable[..., Any], otherwise: Callable[..., Any]) -> Callable[..., Any]:
+    """What calls one function in the thread that asks for it now, and another in all others.
+
+    So a step may put something else in the place of a method that other threads call meanwhile, as `predict` does.
+    """
+    own = threading.get_ident()
+
+    def chosen(*args: Any, **kwargs: Any) -> Any:
+        return (function if threading.get_ident() == own else otherwise)(*args, **kwargs)
+
+    return chosen

@@ -225,7 +225,8 @@ def of_places(report: Report) -> str:
     return (
         " If it takes what a record has at a place that comes from the data, such as its last visit, write tf.gather(h,"
         " keras.ops.clip(n, 0, T - 1), batch_dims=1), for h (batch, T, ...) and n (batch,): that keeps it inside of the"
-        " record, and is proved. So is keras.ops.take_along_axis by places that keras.ops.clip keeps in the axis."
+        " record, and is proved where the model states T, keras.Input((T, ...)). So is keras.ops.take_along_axis by"
+        " places that keras.ops.clip keeps in the axis."
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from tfdp_layers.caller import as_it_is
+from tfdp_layers.caller import as_it_is, in_this_thread
 from tfdp_layers.per_record.adopted import NotOfRecordsError, adopted_by, are_of_records, parts_adopted
 from tfdp_layers.per_record.agreement import agreeing
 from tfdp_layers.per_record.broadcasting import broadcast_value, multiplied, summed_like
@@ -321,9 +321,9 @@ def recording(model: keras.Model, recorder: Recorder, allow_generic: bool = Fals
                 function = functools.partial(of_dense, layer, function)
             else:
                 function = functools.partial(recorder.observed_layer, layer, original, allow_generic)
-            # Beside the class's method, past Keras' tracking of attributes.
             changed.append((vars(layer), method, vars(layer).get(method)))
-            vars(layer)[method] = functools.partial(named, recorder, layer, function)
+            # Beside the class's method, past Keras' tracking of attributes.
+            vars(layer)[method] = in_this_thread(functools.partial(named, recorder, layer, function), original)
         yield recorder
     finally:
         for held, method, call in changed:
