@@ -239,7 +239,7 @@ def test_copies_of_what_was_paid_for_before_anybody_looked_cost_that(first, way,
 REFUSED = "counts 4 releases and the ledger 0"
 
 
-def refused(model):
+def assert_refused(model):
     with pytest.raises(ValueError, match=REFUSED):
         model.privacy_statement(1e-3)
 
@@ -257,7 +257,7 @@ def test_a_load_that_does_not_replace_all_weights_pays_for_none(came, way, writt
     head = model.get_layer("o").kernel.numpy()
     compiled(model)
     gc.collect()
-    refused(model)
+    assert_refused(model)
     path = tmp_path / "other.weights.h5"
     wide = [keras.Input((6,)), keras.layers.Dense(3, name="h"), keras.layers.Dense(5, name="o")]
     compiled(tfdp.make_private(keras.Sequential(wide))).save_weights(path)
@@ -267,7 +267,7 @@ def test_a_load_that_does_not_replace_all_weights_pays_for_none(came, way, writt
         with pytest.raises((FileNotFoundError, ValueError)):
             model.load_weights(path if way == "another network" else tmp_path / "none.weights.h5")
     assert np.array_equal(model.get_layer("o").kernel, head)
-    refused(model)
+    assert_refused(model)
     model.ledger.merge(written[1])
     assert model.privacy_statement(1e-3).steps == 4
 
@@ -285,11 +285,11 @@ def test_a_file_of_one_model_pays_for_no_other_on_its_base(public, written, tmp_
     new = keras.layers.Dense(3, name="q")
     other = compiled(tfdp.make_private(keras.Sequential([keras.Input((6,)), model.get_layer("h"), new])))
     for one in (model, other):
-        refused(one)
+        assert_refused(one)
     other.load_weights(tmp_path / "q.weights.h5", public=public)
     compiled(model)
     gc.collect()
-    refused(model)
+    assert_refused(model)
 
 
 def test_a_tree_that_does_not_fit_in_the_end_is_owed(written):
@@ -300,7 +300,7 @@ def test_a_tree_that_does_not_fit_in_the_end_is_owed(written):
     with pytest.raises(ValueError, match="shape"):
         model.set_state_tree({**written[2], "trainable_variables": {name: wrong}})
     assert np.array_equal(model.get_layer("h").kernel, tree["h"]["kernel"])
-    refused(model)
+    assert_refused(model)
 
 
 @pytest.mark.parametrize("look", [True, False])
@@ -309,13 +309,13 @@ def test_a_public_part_restored_over_it_pays_for_none(look, written, tmp_path):
     model, base = tfdp.make_private(keras.Sequential(layers)), keras.Sequential([keras.Input((6,))])
     tf.train.Checkpoint(model=model).restore(written[0]).expect_partial()
     if look:
-        refused(model)
+        assert_refused(model)
     base.add(keras.layers.Dense(3, name="h"))
     base.compile("adam", "mse")
     base.fit(X, np.zeros((20, 3)), verbose=0)
     path = tf.train.Checkpoint(model=base).save(str(tmp_path / "base"))
     tf.train.Checkpoint(model=model).restore(path).expect_partial()
-    refused(model)
+    assert_refused(model)
 
 
 def test_what_a_model_made_itself_does_not_pay_for_its_copies_of_others(written):
