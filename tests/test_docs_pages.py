@@ -65,6 +65,10 @@ QUOTED = {
     ("guarantee.md", r"\(README's training\) is ([\d.]+) of two"): lambda: of_readme(2),
     ("guarantee.md", r"of two, ([\d.]+) of four"): lambda: of_readme(4),
     ("guarantee.md", r"of four, ([\d.]+) of eight"): lambda: of_readme(8),
+    ("watched.md", r"at noise 3: ([\d.]+) is stated"): lambda: cost_of(3.0, Partition(40), 560, 42),
+    ("watched.md", r"such a person has ([\d.]+\d), by"): lambda: cost_of(
+        3.0, Partition(40), 560, 42, unit="owner", records_per_owner=4
+    ),
     ("choosing.md", r"It costs epsilon ([\d.]+) by itself"): of_a_quantile,
     ("recipe_tabular.md", r"about 9 here: epsilon ([\d.]+) by itself"): lambda: cost_of(9.0, Poisson(300), 300, 1),
     ("migration.md", r"epsilon = ([\d.]+): drawn by Poisson"): lambda: cost_of(1.3, Poisson(250), 60_000, 720),
