@@ -9,6 +9,7 @@ import pytest
 
 from helpers import accounting_tools
 from helpers.accounting_tools import release_of
+from helpers.threads import held_elsewhere
 from tfdp_layers.accounting import Ledger, LedgerError, Statement, epsilon, together
 from tfdp_layers.plots.sources import epsilon_points
 from tfdp_layers.sampling import Poisson
@@ -96,22 +97,9 @@ def test_a_ledger_on_which_something_runs_lets_nobody_charge(path, runs):
 
 
 def test_a_ledger_that_another_thread_uses_lets_nobody_charge_and_nobody_waits(path):
-    held, begun, done = charged(Ledger(path)), threading.Event(), threading.Event()
-
-    def use():
-        with held._threads:
-            begun.set()
-            done.wait(20)
-
-    thread = threading.Thread(target=use)
-    thread.start()
-    begun.wait(20)
-    try:
-        with pytest.raises(LedgerError, match="Another ledger"):
-            charged(Ledger(path))
-    finally:
-        done.set()
-        thread.join()
+    held = charged(Ledger(path))
+    with held_elsewhere(held._threads), pytest.raises(LedgerError, match="Another ledger"):
+        charged(Ledger(path))
     assert charged(Ledger(path)).steps == 2
 
 

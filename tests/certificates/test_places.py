@@ -31,9 +31,9 @@ KEPT = {
 }
 """Places that follow from bounded integers of the record's own, and are proved without a clip."""
 UNKEPT = {
+    "along": lambda x, place: along(x, place),
     "a word too far": lambda h, n: along(h, keras.ops.sum(keras.ops.cast(h[:, :, 0] > 0, "int32"), axis=1)),
     "words of two": lambda h, n: along(h, keras.ops.sum(keras.ops.cast(h[:, :, :2] > 0, "int32"), axis=(1, 2)) - 1),
-    "along": lambda x, place: along(x, place),
     "along, of 64 bits": lambda x, place: along(x, keras.ops.cast(place, "int64")),
     "along, clipped too wide": lambda x, place: along(x, keras.ops.clip(place, 0, 7)),
     "anywhere": lambda x, place: tf.gather(x, place, batch_dims=1),

@@ -10,6 +10,7 @@ import pytest
 import tensorflow as tf
 
 import tfdp_layers as tfdp
+from helpers.threads import held_elsewhere, in_a_thread
 from helpers.watched import PUBLIC, X, Y, model_of
 from tfdp_layers.models import owned_metrics
 
@@ -40,22 +41,6 @@ TAKEN = {
     "summary": lambda model: model.summary(print_fn=lambda *_, **__: None),
     "metrics_names": lambda model: model.metrics_names,
 }
-
-
-def in_a_thread(do, *given):
-    """What it returns, or the error that it raises, in a thread of its own."""
-    found = []
-
-    def run():
-        try:
-            found.append(do(*given))
-        except Exception as error:
-            found.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    return found[0]
 
 
 def meanwhile(model, do, records=(X, Y), **options):
@@ -199,23 +184,11 @@ def test_who_entered_a_loop_evaluates_not_while_another_thread_steps():
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows does not fork")
 def test_a_fork_waits_for_no_thread_of_its_parent():
-    held, done = threading.Event(), threading.Event()
-
-    def hold():
-        with owned_metrics._lock:
-            held.set()
-            done.wait(20)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    held.wait(20)
-    with warnings.catch_warnings():
+    with held_elsewhere(owned_metrics._lock), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of threads beside a fork
         child = os.fork()
-    if child == 0:
-        os._exit(0 if owned_metrics._lock.acquire(timeout=5) else 1)
-    done.set()
-    thread.join()
+        if child == 0:
+            os._exit(0 if owned_metrics._lock.acquire(timeout=5) else 1)
     assert os.waitpid(child, 0)[1] == 0
 
 

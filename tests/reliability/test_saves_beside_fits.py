@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import tfdp_layers as tfdp
+from helpers.threads import in_a_thread
 
 X, Y = np.ones((16, 3), "float32"), np.ones((16, 1), "float32")
 
@@ -18,21 +19,10 @@ def trainable():
     return model
 
 
-def in_a_thread(do, *given):
+def raised_in_a_thread(do, *given):
     """What it raises in a thread of its own; None where it ends well."""
-    raised = []
-
-    def run():
-        try:
-            do(*given)
-            raised.append(None)
-        except Exception as error:
-            raised.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    return raised[0]
+    found = in_a_thread(do, *given)
+    return found if isinstance(found, Exception) else None
 
 
 def head_of(model):
@@ -54,14 +44,16 @@ def test_another_thread_saves_nothing_of_a_model_that_is_trained(way, sharing, t
         way, lambda path: keras.saving.save_model(saved, path)
     )
     found = []
-    watch = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: found.append(in_a_thread(do, path)))
+    watch = keras.callbacks.LambdaCallback(
+        on_train_batch_end=lambda batch, logs: found.append(raised_in_a_thread(do, path))
+    )
     model.fit(X, Y, batch_size=8, verbose=0, callbacks=[watch])
     assert len(found) == 2
     for error in found:
         assert isinstance(error, RuntimeError)
         assert "fit runs on these weights in another thread" in str(error)
     assert not path.exists() or way == "keras.saving"  # which leaves half a file, without a ledger
-    assert in_a_thread(do, path) is None  # after it
+    assert raised_in_a_thread(do, path) is None  # after it
 
 
 @pytest.mark.slow
