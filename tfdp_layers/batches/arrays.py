@@ -27,7 +27,7 @@ from tfdp_layers.batches.several import warn_of_several
 from tfdp_layers.batches.shares import share_of
 from tfdp_layers.batches.slices import STAMPS, Share, fill
 from tfdp_layers.batches.sources import as_store
-from tfdp_layers.batches.stores import Store, summary_of
+from tfdp_layers.batches.stores import ArrayStore, Store, summary_of
 from tfdp_layers.batches.whose import ids_of, unit_of, whose_of
 from tfdp_layers.sampling import Sampling, entropy_generator
 from tfdp_layers.sampling.forks import refuse_fork
@@ -152,6 +152,10 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
 
     def grouping(self, secret: str) -> str:
         return self._whose.grouping(secret, self._store.sample()) if self._whose.grouped else ""
+
+    @property
+    def beginning(self) -> ArrayStore | None:
+        return self._store if isinstance(self._store, ArrayStore) else None
 
     def arrays(self) -> tuple[list[Any], list[Any]]:
         return self._store.inputs(), self._store.labels()

@@ -12,6 +12,7 @@ import tensorflow as tf
 from tfdp_layers.accounting.footprint import Footprint, footprint_of
 from tfdp_layers.batches.shares import share_of
 from tfdp_layers.batches.slices import Share, cut_batches
+from tfdp_layers.batches.stores import ArrayStore
 from tfdp_layers.sampling import Sampling
 
 LONGEST_SUM = 2048
@@ -83,8 +84,13 @@ class Batches(abc.ABC):
         return ""
 
     def footprint(self) -> Footprint:
-        """What tells these records again; of a pipeline of the caller's, which is not read for it, itself alone."""
+        """What tells these records again; of what is not read for it, itself alone."""
         return footprint_of([self, self.pipeline and self.pipeline()])
+
+    @property
+    def beginning(self) -> ArrayStore | None:
+        """The records where they lie in arrays, or the arrays that a pipeline makes them of; None of others."""
+        return None
 
     def arrays(self) -> tuple[list[Any], list[Any]]:
         """The arrays of x and of y, (records, ...), that lie in memory; none where they do not."""

@@ -4,13 +4,16 @@ import itertools
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import keras
 import numpy as np
 import tensorflow as tf
 
+from tfdp_layers.accounting.footprint import Footprint
 from tfdp_layers.batches.base import LONGEST_IN_ANY_ORDER, Batches
+from tfdp_layers.batches.beginning import beginning_of
 from tfdp_layers.batches.captured import warn_of_captured
 from tfdp_layers.batches.cut import warn_of_cut
 from tfdp_layers.batches.generators import generated
@@ -22,7 +25,7 @@ from tfdp_layers.batches.records import checked_examples, checked_sampling
 from tfdp_layers.batches.replayed import Drawn, Reading
 from tfdp_layers.batches.slices import fill
 from tfdp_layers.batches.steps import below, is_grain, kind
-from tfdp_layers.batches.stores import Field, refuse_no_numbers
+from tfdp_layers.batches.stores import ArrayStore, Field, refuse_no_numbers
 from tfdp_layers.batches.watched import watched
 from tfdp_layers.sampling import Sampling
 
@@ -38,6 +41,7 @@ class DeclaredBatches(Batches):
     """
 
     declared = True
+    _beginning: ArrayStore | None = None
 
     def __init__(self, dataset: Any, sampling: Sampling, *, examples: int) -> None:
         if isinstance(dataset, Batches):
@@ -67,6 +71,7 @@ class DeclaredBatches(Batches):
     def _look_at(self, dataset: Any) -> Drawn | None:
         """Warns of what is seen before training; returns what looks at the batches while they are read."""
         if isinstance(dataset, tf.data.Dataset):
+            self._beginning = beginning_of(dataset, self.examples)
             warn_of_mixing(dataset)
             warn_of_captured(dataset, self.examples, draws=True)
             said = warn_of_cut(dataset, self.sampling, self.examples)
@@ -130,6 +135,21 @@ class DeclaredBatches(Batches):
         for leaf in keras.tree.flatten(spec[2]) if len(spec) == 3 else ():
             if leaf.shape.rank != 1 and tuple(leaf.shape)[1:] != (1,):
                 raise ValueError(f"Sample weights must be one number a record, shape (rows,). Received: {leaf}.")
+
+    @property
+    def beginning(self) -> ArrayStore | None:
+        return self._beginning
+
+    def arrays(self) -> tuple[list[Any], list[Any]]:
+        found = self._beginning
+        return ([], []) if found is None else (found.inputs(), found.labels())
+
+    def footprint(self) -> Footprint:
+        found, itself = self._beginning, super().footprint()
+        if found is None:
+            return itself
+        known = found.footprint()
+        return replace(known, places=known.places | itself.places)
 
     def state_shapes(self, shapes_of: Callable[[Any], Any]) -> None:
         """Lets a model state sizes of x that the pipeline leaves open: batches of other ones are then refused.

@@ -11,7 +11,7 @@ from tfdp_layers.batches.repeats import keys_of
 from tfdp_layers.batches.steps import below, is_count, kind, number
 from tfdp_layers.caller import warn
 
-__all__ = ["are_displaced", "may_overlap", "warn_of_overlaps"]
+__all__ = ["are_displaced", "may_overlap", "taken_places", "warn_of_overlaps"]
 
 _TOGETHER = ("Concatenate", "DirectedInterleave", "Mixed")
 """Steps that give the records of several branches, behind each other or by turns."""
@@ -55,7 +55,7 @@ def are_displaced(branches: list[Any]) -> bool:
         for *way, source in _ways(branch):
             length = int(source.cardinality())
             if length > 0 and not is_count(source) and all(kind(step) in (*_IN_PLACE, *_BY_PLACE) for step in way):
-                taken.append((place, length, _places(tuple(way))[:length]))
+                taken.append((place, length, taken_places(tuple(way))[:length]))
     for (one, length, mine), (other, as_long, theirs) in itertools.combinations(taken, 2):
         pairs = min(len(mine), len(theirs))
         mine, theirs = mine[:pairs], theirs[:pairs]
@@ -106,7 +106,7 @@ def _have_common(mine: tuple[Any, ...], theirs: tuple[Any, ...], shared: Any) ->
         return False
     if is_count(shared) and all(any(kind(step) in _CHANGING for step in way) for way in (mine, theirs)):
         return False  # numbers that name rows of one array here, and of another one there
-    one, other = _places(mine), _places(theirs)
+    one, other = taken_places(mine), taken_places(theirs)
     return _have_place(one, other)
 
 
@@ -117,7 +117,7 @@ def _have_place(one: range, other: range) -> bool:
     return (one[0] - other[0]) % math.gcd(one.step, other.step) == 0
 
 
-def _places(way: tuple[Any, ...]) -> range:
+def taken_places(way: tuple[Any, ...]) -> range:
     """The places in a data set of all that comes through these steps, and perhaps of more."""
     places = _ALL
     for step in reversed(way):

@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from tfdp_layers.accounting.sketch import sketch_of
 from tfdp_layers.batches.base import Batches
+from tfdp_layers.batches.beginning import arrays_in
 from tfdp_layers.batches.records import arrays
-from tfdp_layers.batches.stores import ArrayStore
 from tfdp_layers.batches.written import nodes_of, parts_of
 from tfdp_layers.caller import warn
 from tfdp_layers.overlap import copies, parts_of_one
@@ -55,8 +55,8 @@ def warn_of_private_rows(batches: Batches, given: Any, what: str = "validation_d
 
 def arrays_of_records(batches: Batches) -> tuple[list[np.ndarray], list[np.ndarray]] | None:
     """The arrays of the training records' x and y, as these are compared; None of records in no arrays."""
-    store = getattr(batches, "_store", None)
-    return _leaves(store.structure[:2]) if isinstance(store, ArrayStore) else None
+    store = batches.beginning
+    return None if store is None else _leaves(store.structure[:2])
 
 
 def consists_of(mine: Any, given: tf.data.Dataset) -> bool:
@@ -71,7 +71,7 @@ def consists_of(mine: Any, given: tf.data.Dataset) -> bool:
 
 
 def _held_by(nodes: Sequence[tf.data.Dataset]) -> list[tuple[list[np.ndarray], list[np.ndarray]]]:
-    return [_leaves(found) for node in nodes if (found := _arrays_in(node)) is not None]
+    return [_leaves(found) for node in nodes if (found := arrays_in(node)) is not None]
 
 
 def _look_at_pipeline(batches: Batches, mine: Any, given: tf.data.Dataset, what: str) -> None:
@@ -84,20 +84,6 @@ def _look_at_pipeline(batches: Batches, mine: Any, given: tf.data.Dataset, what:
         _warn_of_parts(what, "are made of one tf.data pipeline. Rows that you hold out of")
     elif mine is not None and any(_hold(one, mine) for one in _held_by(nodes)):
         _warn_of_parts(what, "are made of one array, in a tf.data pipeline. Rows that you hold out of")
-
-
-def _arrays_in(node: tf.data.Dataset) -> Any:
-    """The arrays (x, y) that a pipeline begins with; None where it begins with something else."""
-    tensors, spec = getattr(node, "_tensors", None) or [], node.element_spec
-    if not all(isinstance(one, tf.TensorSpec) for one in tf.nest.flatten(spec)):
-        return None
-    if not all(one.shape.rank for one in tensors) or len({one.shape[0] for one in tensors}) != 1:
-        return None
-    packed = tf.nest.pack_sequence_as(spec, [np.asarray(one) for one in tensors])
-    if isinstance(packed, tuple) and not 0 < len(packed) <= 3:
-        return None
-    x, y, _ = keras.utils.unpack_x_y_sample_weight(packed)
-    return x, y
 
 
 def _leaves(structure: Any) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -1,0 +1,159 @@
+"""The arrays of a declared pipeline are looked at as those are that `fit` draws from."""
+
+import warnings
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import tfdp_layers as tfdp
+from tfdp_layers.accounting.repeats import warn_of_repeated
+from tfdp_layers.batches.beginning import beginning_of
+from tfdp_layers.sampling import Partition, Poisson
+
+N, STEPS, B = 200, 16, 20
+RNG = np.random.default_rng(0)
+SERIES = np.cumsum(RNG.normal(size=(N + STEPS, 3)), axis=0).astype("float32")
+TABLE = RNG.normal(1.0, 2.0, size=(N, 6)).astype("float32")
+SCALED = ((TABLE - TABLE.mean(0)) / TABLE.std(0)).astype("float32")
+COPIED = np.concatenate([TABLE[: N - 60], *[TABLE[:20]] * 3])
+Y = (TABLE[:, :1] > 1.0).astype("float32")
+SEEN = {
+    "copies": (COPIED, "come several times"),
+    "windows": (np.stack([SERIES[i : i + STEPS] for i in range(N)]), "Records overlap"),
+    "scaled columns": (SCALED, "mean 0 and standard deviation 1"),
+    "pairs": (np.stack([TABLE, TABLE[np.roll(np.arange(N), 7)]], 1), "come again in other records"),
+}
+
+
+def slices(x, y):
+    return tf.data.Dataset.from_tensor_slices((x, y))
+
+
+def cut(x, y):
+    """The first records, of a table that goes on with others."""
+    more = np.random.default_rng(1).normal(size=x.shape).astype("float32")
+    return slices(np.concatenate([x, more]), np.concatenate([y, y])).take(N).shuffle(N).batch(B)
+
+
+def by_index(x, y):
+    x, y = tf.constant(x), tf.constant(y)
+    return tf.data.Dataset.range(N).shuffle(N).batch(B).map(lambda i: (tf.gather(x, i), tf.gather(y, i)))
+
+
+def zipped(x, y):
+    apart = tf.data.Dataset.from_tensor_slices(x), tf.data.Dataset.from_tensor_slices(y)
+    return tf.data.Dataset.zip(*apart).shuffle(N).batch(B)
+
+
+WAYS = {
+    "shuffled": lambda x, y: slices(x, y).shuffle(N).batch(B),
+    "changed on the way": lambda x, y: slices(x, y).cache().map(lambda x, y: (2.0 * x, y)).shuffle(N).batch(B),
+    "numbered": lambda x, y: slices(x, y).enumerate().map(lambda _, record: record).shuffle(N).batch(B),
+    "cut": cut,
+    "by index": by_index,
+    "zipped": zipped,
+}
+
+
+def poisson(x, y):
+    x, y = tf.constant(x), tf.constant(y)
+
+    def drawn(_):
+        taken = tf.where(tf.random.uniform([N]) < B / N)[:, 0]
+        return tf.gather(x, taken), tf.gather(y, taken)
+
+    return tf.data.Dataset.counter().map(drawn)
+
+
+def looked_at(dataset, sampling=None):
+    """What is said of a pipeline as it is declared, and as its training begins."""
+    batches = tfdp.declare_sampling(dataset, Partition(B) if sampling is None else sampling, examples=N)
+    warn_of_repeated(batches.footprint(), batches.unit)
+    return batches
+
+
+@pytest.mark.few(8)
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("what", SEEN)
+def test_what_arrays_show_is_said_of_declared_pipelines(way, what):
+    x, word = SEEN[what]
+    with pytest.warns(UserWarning, match=word):
+        looked_at(WAYS[way](x, Y))
+
+
+@pytest.mark.parametrize("what", SEEN)
+def test_a_draw_in_a_function_shows_what_it_draws_from(what):
+    x, word = SEEN[what]
+    with pytest.warns(UserWarning, match=word):
+        looked_at(poisson(x, Y), Poisson(B))
+
+
+@pytest.mark.parametrize("way", [*WAYS, "poisson"])
+def test_nothing_is_said_of_a_plain_table(way):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        batches = looked_at(WAYS[way](TABLE, Y)) if way in WAYS else looked_at(poisson(TABLE, Y), Poisson(B))
+    x, y = batches.arrays()
+    np.testing.assert_array_equal(x[0], TABLE)
+    np.testing.assert_array_equal(y[0], Y)
+
+
+def test_what_is_cut_off_is_no_record():
+    x = np.concatenate([TABLE, TABLE[:60]])
+    begun = beginning_of(slices(x, np.concatenate([Y, Y[:60]])).skip(10).take(N - 10).batch(B), N - 10)
+    np.testing.assert_array_equal(begun.inputs()[0], TABLE[10:])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda records: records.filter(lambda x, _: x[0] > 0.0).batch(B),
+        lambda records: records.batch(5).unbatch().batch(B),
+        lambda records: records.batch(5, drop_remainder=True).batch(4),
+        lambda records: records,
+    ],
+)
+def test_other_steps_are_not_followed(change):
+    assert beginning_of(change(slices(COPIED, Y)), N) is None
+
+
+def test_missing_numbers_are_the_function_s_to_fill_in():
+    x = np.where(RNG.uniform(size=TABLE.shape) < 0.1, np.nan, TABLE).astype("float32")
+    filled = slices(x, Y).map(lambda x, y: (tf.where(tf.math.is_nan(x), 0.0, x), y)).shuffle(N).batch(B)
+    batches = looked_at(filled)
+    assert batches.beginning is None
+    assert batches.arrays() == ([], [])
+
+
+def test_a_declared_pipeline_and_its_arrays_are_the_same_records():
+    declared = looked_at(WAYS["shuffled"](TABLE, Y))
+    given = (TABLE.copy(), Y), (RNG.normal(size=TABLE.shape), RNG.normal(size=Y.shape))
+    again, others = (tfdp.PrivateBatches(*one, Poisson(B)) for one in given)
+    assert declared.footprint().overlaps(again.footprint())
+    assert not declared.footprint().overlaps(others.footprint())
+    assert declared.footprint().same_place(declared.footprint())
+
+
+def model_of(*layers):
+    model = tfdp.make_private(keras.Sequential([keras.Input((6,)), *layers, keras.layers.Dense(1)]))
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=3.0), "mse")
+    return model
+
+
+def test_statistics_of_the_arrays_in_the_model_are_seen():
+    layer = keras.layers.Normalization(mean=TABLE.mean(0), variance=TABLE.var(0))
+    with pytest.warns(UserWarning, match="normalization"):
+        model_of(layer).fit(looked_at(WAYS["shuffled"](TABLE, Y)), epochs=1, verbose=0)
+
+
+def test_copies_of_the_arrays_that_decide_are_noted():
+    class Stops(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            self.model.stop_training = self.model.evaluate(TABLE.copy(), Y, verbose=0) > 0.0
+
+    model = model_of()
+    with pytest.warns(UserWarning, match="training records"):
+        model.fit(looked_at(WAYS["shuffled"](TABLE, Y)), epochs=3, verbose=0, callbacks=[Stops()])
+    assert "of the training records" in " ".join(str(model.privacy_statement(1e-5)).split())
