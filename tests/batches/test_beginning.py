@@ -47,6 +47,19 @@ def zipped(x, y):
     return tf.data.Dataset.zip(*apart).shuffle(N).batch(B)
 
 
+class Loader(keras.utils.PyDataset):
+    def __init__(self, x, y):
+        super().__init__()
+        self.x, self.y, self.order = x, y, np.random.default_rng(2).permutation(N)
+
+    def __len__(self):
+        return N // B
+
+    def __getitem__(self, number):
+        places = self.order[number * B : (number + 1) * B]
+        return self.x[places], self.y[places]
+
+
 WAYS = {
     "shuffled": lambda x, y: slices(x, y).shuffle(N).batch(B),
     "changed on the way": lambda x, y: slices(x, y).cache().map(lambda x, y: (2.0 * x, y)).shuffle(N).batch(B),
@@ -54,6 +67,8 @@ WAYS = {
     "cut": cut,
     "by index": by_index,
     "zipped": zipped,
+    "a loader": Loader,
+    "a list": lambda x, y: [(x[i : i + B], y[i : i + B]) for i in range(0, N, B)],
 }
 
 

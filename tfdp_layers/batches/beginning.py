@@ -1,8 +1,9 @@
-"""The arrays that a tf.data pipeline of batches is made of: looked at as those are that `fit` itself draws from."""
+"""The arrays that declared batches are made of: looked at as those are that `fit` itself draws from."""
 
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -25,18 +26,22 @@ _BY_RECORD = (*KEEPING, *CUTS, *_BATCHED, "Cache", "Shuffle", "Repeat", "Shuffle
 _FEWEST = 32  # rows of an array that is taken for the records'
 
 
-def beginning_of(dataset: tf.data.Dataset, examples: int) -> ArrayStore | None:
+def beginning_of(dataset: Any, examples: int) -> ArrayStore | None:
     """The arrays of records, and warnings as of arrays that are given to `fit`: see `warn_of_scaled` and
     `warn_of_several`.
 
-    They are what `from_tensor_slices` holds at the beginning of the one way that the records come (also a zip of such),
-    as far as `.take`, `.skip` and `.shard` right behind it leave it; else what functions hold that has as many rows as
-    there are records, and take rows of. Other steps that choose, group or part records are not followed, and what
-    functions change of the rows is not seen.
+    Of a tf.data pipeline they are what `from_tensor_slices` holds at the beginning of the one way that the records come
+    (also a zip of such), as far as `.take`, `.skip` and `.shard` right behind it leave it; else what functions hold
+    that has as many rows as there are records, and take rows of. Other steps that choose, group or part records are not
+    followed, and what functions change of the rows is not seen. Of a list of batches they are what these hold together,
+    of another object, a `PyDataset` say, its attributes that are arrays of as many rows as there are records.
 
     Returns: None where there are none, or such as `fit` takes not (with NaN, say).
     """
-    found = _first(dataset) or _held(dataset, examples)
+    if isinstance(dataset, tf.data.Dataset):
+        found = _first(dataset) or _held(dataset, examples)
+    else:
+        found = _listed(dataset) if isinstance(dataset, list | tuple) else _kept(dataset, examples)
     if found is None:
         return None
     with contextlib.suppress(ValueError, TypeError):  # a function may fill in what is missing
@@ -89,10 +94,26 @@ def _held(dataset: tf.data.Dataset, examples: int) -> tuple[Any, Any] | None:
                 known.setdefault(reading.held.key, reading.held)
     if len({one.shape[0] for one in known.values()}) != 1:
         return None
-    tables = [one.rows() for one in known.values() if _numbers_each(one) > 1]
-    columns = [one.rows() for one in known.values() if _numbers_each(one) == 1]
+    return _by_width([one.rows() for one in known.values()])
+
+
+def _listed(batches: Sequence[Any]) -> tuple[Any, Any] | None:
+    with contextlib.suppress(Exception):  # said where they are read
+        parts = [keras.tree.flatten(one[:2]) for one in batches]
+        leaves = [np.concatenate([np.asarray(leaf) for leaf in leaves]) for leaves in zip(*parts, strict=True)]
+        x, y = keras.tree.pack_sequence_as(tuple(batches[0][:2]), leaves)
+        return x, y
+    return None
+
+
+def _kept(loader: Any, examples: int) -> tuple[Any, Any] | None:
+    held = [one for one in getattr(loader, "__dict__", {}).values() if hasattr(one, "__array__")]
+    held = [np.asarray(one) for one in held if len(getattr(one, "shape", ()))]
+    return _by_width([one for one in held if len(one) == examples >= _FEWEST])
+
+
+def _by_width(arrays: list[np.ndarray]) -> tuple[Any, Any] | None:
+    """The tables as x, and the columns as y; None without tables."""
+    tables = [one for one in arrays if one.size > len(one)]
+    columns = [one for one in arrays if one.size == len(one)]
     return (tables, columns or None) if tables else None
-
-
-def _numbers_each(one: Held) -> int:
-    return int(np.prod(one.shape[1:]))

@@ -70,8 +70,8 @@ class DeclaredBatches(Batches):
 
     def _look_at(self, dataset: Any) -> Drawn | None:
         """Warns of what is seen before training; returns what looks at the batches while they are read."""
+        self._beginning = beginning_of(dataset, self.examples)
         if isinstance(dataset, tf.data.Dataset):
-            self._beginning = beginning_of(dataset, self.examples)
             warn_of_mixing(dataset)
             warn_of_captured(dataset, self.examples, draws=True)
             said = warn_of_cut(dataset, self.sampling, self.examples)
