@@ -169,3 +169,21 @@ def test_two_fits_with_the_same_settings_are_traced_once() -> None:
     step = model.train_function
     model.fit(X, Y, epochs=1, **settings())
     assert model.train_function is step
+
+
+ROWS = np.random.default_rng(0).normal(size=(16, 3)).astype(np.float32)
+BY_ENTRIES = {
+    "AdaDP": lambda: tfdp.optimizers.AdaDPOptimizer(0.1, noise_multiplier=2.0),
+    "the tanh filter": lambda: tfdp.optimizers.TanhFilteredOptimizer("sgd", noise_multiplier=2.0),
+}
+
+
+@pytest.mark.parametrize("name", BY_ENTRIES)
+def test_pieces_of_one_record_that_xla_cannot_compile_are_refused_before_a_step(name: str) -> None:
+    model = tfdp.make_private(keras.Sequential([keras.Input((3,)), keras.layers.Dense(2), keras.layers.Dense(1)]))
+    model.compile(BY_ENTRIES[name](), "mse", jit_compile=True)
+    with pytest.raises(ValueError, match="physical_batch_size=2"):
+        model.fit(ROWS, ROWS[:, :1], batch_size=4, physical_batch_size=1, verbose=0)
+    assert model.ledger.steps == 0
+    model.fit(ROWS, ROWS[:, :1], batch_size=4, physical_batch_size=2, verbose=0)
+    assert model.ledger.steps == 4

@@ -37,6 +37,19 @@ def test_a_build_that_goes_on_from_an_earlier_trial_is_refused_before_anything_i
     assert ledger.steps == 0
 
 
+def test_correlated_noise_is_refused_by_name_before_anything_is_spent():
+    def correlated(settings):
+        model = build(settings)
+        optimizer = tfdp.optimizers.ClippedOptimizer("sgd", noise=tfdp.noise.Correlated(0.9))
+        model.compile(optimizer, model.loss)
+        return model
+
+    ledger = Ledger()
+    with pytest.raises(ValueError, match="Leave noise= out of build"):
+        found(correlated, ledger=ledger, sampling=tfdp.sampling.Cyclic(32))
+    assert ledger.steps == 0
+
+
 @pytest.mark.slow
 def test_trials_that_go_on_from_an_earlier_one_fail(exactly):
     kept, begun = [], []

@@ -11,13 +11,13 @@ takes checks out of graphs (CheckNumerics, Assert) that what is behind them rest
 import functools
 import math
 import os
-import re
 from collections.abc import Hashable
 from typing import Any
 
 import tensorflow as tf
 
 from tfdp_layers.proof.unwritten import STRIPPER, checks_stay
+from tfdp_layers.proof.xla import clusters
 
 __all__ = ["products_setting", "require_float32"]
 
@@ -41,7 +41,7 @@ def require_float32(compiled: bool) -> None:
     Args:
         compiled: whether XLA is asked to compile the step; it may compile parts of any.
     """
-    compiled = compiled or _clusters()
+    compiled = compiled or clusters()
     tf.config.experimental.enable_tensor_float_32_execution(False)
     options = tf.config.optimizer.get_experimental_options()
     if on := [name for name in _OPTIONS if options.get(name)]:
@@ -75,13 +75,7 @@ def products_setting() -> Hashable:
     """What may change how products round, and whether checks are made, while a training runs."""
     options = tf.config.optimizer.get_experimental_options()
     rounding = tf.config.experimental.tensor_float_32_execution_enabled()
-    return rounding, _clusters(), *[bool(options.get(name)) for name in _OPTIONS], checks_stay()
-
-
-def _clusters() -> bool:
-    """Whether TensorFlow lets XLA compile parts of steps that nobody asked it to compile."""
-    told = re.search(r"tf_xla_auto_jit=(?!0|-1)", os.environ.get("TF_XLA_FLAGS", ""))
-    return bool(told or tf.config.optimizer.get_jit())
+    return rounding, clusters(), *[bool(options.get(name)) for name in _OPTIONS], checks_stay()
 
 
 @functools.cache

@@ -38,6 +38,11 @@ class Bounding(abc.ABC):
         """Whether a record's share scales its bounded gradient: where the bound undoes what its weight did."""
         return False
 
+    @property
+    def chunked(self) -> bool:
+        """Whether each entry is looked at by itself, in chunks of records whose number a trace may leave open."""
+        return False
+
     @abc.abstractmethod
     def groups(self, layers: LayerVariables) -> list[SensitivityGroup]:
         """The groups of weights and their bounds; a group without variables is a statistic (see `sums`)."""

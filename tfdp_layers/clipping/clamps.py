@@ -60,6 +60,10 @@ class AdaptiveClamping(Bounding):
     def __post_init__(self) -> None:
         check_bound(l2_norm_clip=self.l2_norm_clip)
 
+    @property
+    def chunked(self) -> bool:
+        return True
+
     def groups(self, layers: LayerVariables) -> list[SensitivityGroup]:
         found = one_group(self.NAME, layers, 1.0)
         for clamped in found[:1]:

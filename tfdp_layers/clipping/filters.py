@@ -91,6 +91,10 @@ class FilteredClipping(Bounding):
                 f" l2_norm_clip={self.l2_norm_clip!r}."
             )
 
+    @property
+    def chunked(self) -> bool:
+        return True
+
     def groups(self, layers: LayerVariables) -> list[SensitivityGroup]:
         weights = sizes([v for _, owned in layers for v in owned])
         bound = self.l2_norm_clip if self.clip else self.rule.output_scale * math.sqrt(weights)

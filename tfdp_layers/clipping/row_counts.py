@@ -39,6 +39,10 @@ class RowCounts(Bounding):
     def weighs(self) -> bool:
         return self.of_gradients.weighs
 
+    @property
+    def chunked(self) -> bool:
+        return self.of_gradients.chunked
+
     def groups(self, layers: LayerVariables) -> list[SensitivityGroup]:
         return self.of_gradients.groups(layers)
 

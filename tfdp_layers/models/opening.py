@@ -25,6 +25,7 @@ from tfdp_layers.models.accounts import join_accounts, join_copies, released_by,
 from tfdp_layers.models.building import build_for, hidden_seeds, kept_by_pieces, seeds_beside, seeds_of, settings_of
 from tfdp_layers.models.calibrating import settle_noise
 from tfdp_layers.models.common_draws import refuse_common_draws
+from tfdp_layers.models.compiled import refuse_uncompiled
 from tfdp_layers.models.counting import noted_end, refuse_changed
 from tfdp_layers.models.crossing import forget_metrics
 from tfdp_layers.models.earlier import warn_of_unseen
@@ -226,6 +227,8 @@ class Opening(BoundedSums, WeightFiles):
 
     def _check_records(self, spec: tuple[Any, ...], batches: Batches, arguments: dict[str, Any]) -> None:
         """Raises ValueError for records, of these specs, or validation data that model and loss cannot take."""
+        if self.jit_compile:
+            refuse_uncompiled(self, batches)
         loss = self._privacy.loss_of(self._names_of_outputs())
         check_label_shapes(outputs_of(self), loss, spec[1])
         check_inputs(self, spec[0])
@@ -246,11 +249,6 @@ class Opening(BoundedSums, WeightFiles):
         if replicas is not None:
             refuse_unreplicated(self)
             replicas.equalize([*self.variables, *self.optimizer.variables])
-        if self.jit_compile and not self.optimizer.noise_source.compiles:
-            raise ValueError(
-                f"{type(self.optimizer.noise_source).__name__} draws outside of the compiled graph, which XLA cannot"
-                " do. Compile the model with jit_compile=False, or use noise_source='default'."
-            )
 
     def _certify(self) -> list[SensitivityGroup]:
         """The groups of weights and their bounds.

@@ -20,6 +20,7 @@ from tfdp_layers.models.lockstep import fit_together, fitting
 from tfdp_layers.models.looking import Looking
 from tfdp_layers.models.loops import LoopBlock, PrivateLoop, refuse_unlooped
 from tfdp_layers.models.opening import Opening
+from tfdp_layers.models.own_fit import own_fit
 from tfdp_layers.models.owned_metrics import refuse_elsewhere
 from tfdp_layers.models.predicting import Predicting
 from tfdp_layers.models.replicas import StepParts
@@ -208,13 +209,14 @@ class PrivateTraining(Predicting, Looking, Opening):
         own |= {"unit_ids": unit_ids, "records_per_unit": records_per_unit, "views": views}
         own |= {"owners": owners, "records_per_owner": records_per_owner}
         own |= {"sampling_seed": sampling_seed, "accept_measured": accept_measured}
+        run = own_fit(self)
         with fitting(self), self._training(args, kwargs | own) as (dataset, arguments):
             arguments |= {"x": dataset, "shuffle": False}
             workers = self.optimizer.workers
             if workers is None:
-                return super().fit(**arguments)
+                return run(**arguments)
             books = self._privacy.require_run().books(self._privacy.account)
-            history, ledger = fit_together(super().fit, arguments, workers, books, self._privacy.read_by_sums)
+            history, ledger = fit_together(run, arguments, workers, books, self._privacy.read_by_sums)
             self._privacy.account.replace(ledger, by_fit=True, named=not workers.chief)
             return history
 

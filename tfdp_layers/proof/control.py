@@ -34,9 +34,13 @@ _ROUNDS = 40
 @rule("PartitionedCall", "StatefulPartitionedCall", any_input=True)
 def call(node: Node, inputs: Sequence[Any]) -> list[Value]:
     """A function, interpreted with what is known of its inputs; compiled by XLA or not."""
-    graph = function_graph(node, "f")
-    outside = outside_of(graph, node.operation.inputs)
-    return node.prover.enter(node, "f", graph, inputs, outside=outside)[1]
+    graph, prover = function_graph(node, "f"), node.prover
+    outside, around = outside_of(graph, node.operation.inputs), prover.compiled
+    prover.compiled = around or bool(node.attribute("_XlaMustCompile"))
+    try:
+        return prover.enter(node, "f", graph, inputs, outside=outside)[1]
+    finally:
+        prover.compiled = around
 
 
 def outside_of(graph: Any, tensors: Sequence[Any]) -> dict[str, Any]:

@@ -68,6 +68,7 @@ class Prover:
         captured: by key, the handles that are captured from outside of all functions.
         doubts: by operation, static shapes that are not shown to be true; see `told`.
         secret: by key, the variables whose seeds nobody knows; None where that is not asked.
+        compiled: whether XLA compiles what is interpreted.
     """
 
     batches: list[Batch] = field(default_factory=list)
@@ -82,6 +83,7 @@ class Prover:
     captured: dict[int, Any] = field(default_factory=dict)
     doubts: dict[str, Refused] = field(default_factory=dict)
     secret: Set[int] | None = None
+    compiled: bool = False
     operations: int = 0
 
     def know(self, batch: Batch) -> Batch:

@@ -17,6 +17,7 @@ from tfdp_layers.proof.randomness import stale
 from tfdp_layers.proof.report import Finding, Report
 from tfdp_layers.proof.sizes import Number, symbol
 from tfdp_layers.proof.values import Batch, Constant, Handle, Refused, Rows, Total, Value
+from tfdp_layers.proof.xla import is_compiled
 
 Judge = Callable[[Value, Batch], "Refused | None"]
 
@@ -122,6 +123,7 @@ def examined(
     outputs = list(graph.outputs) if sums is None else list(sums)
     batch = Batch(symbol("records", varies=True, least=1), static=fixed)  # type: ignore[arg-type]
     prover = Prover([batch], tainted={resource_key(handle_of(v)) for v in may_write})
+    prover.compiled = is_compiled(function)
     prover.secret = None if secret is None else {resource_key(handle_of(v)) for v in secret}
     prover.captured = handles_by_key([outermost(outer) for outer in captured.values()])
     frame = Frame("", CALL, graph, values=given(graph, captured, records, batch))

@@ -32,6 +32,12 @@ class TrialLedger(Ledger):
     def begin(self, release: AnyRelease) -> str:
         """As `Ledger.begin`. Raises ValueError for a release that no part covers, or that began before."""
         found = next((n for n, (paid, _) in enumerate(self._parts) if covers(paid, release)), None)
+        if found is None and isinstance(release, Release) and release.noise is not None:
+            raise ValueError(
+                "build returned an optimizer with noise=tfdp.noise.Correlated(...); a search pays for the independent"
+                " noise of each step of its trials. Leave noise= out of build; train with correlated noise afterwards,"
+                " with the settings that were found, and count it in the ledger of the search."
+            )
         if found is None:
             raise ValueError(
                 f"A trial was about to release what the search did not pay for: {release!r}. A trial makes one fit,"
