@@ -4,13 +4,16 @@ from collections.abc import Collection, Iterable
 
 from tfdp_layers.accounting.wording import BEGINNING, BROKEN_OFF
 
-__all__ = ["AFRESH", "KEPT", "KINDS", "ON_WORD", "RESTORED", "kinds_of", "told"]
+__all__ = ["AFRESH", "KEPT", "KINDS", "ON_WORD", "RESTORED", "SEARCHED", "kinds_of", "told"]
 
 KEPT = "kept"
 """A ledger that counts as much of that training by itself, or more, takes this over from none."""
 
 RESTORED = "restored"
 """A ledger whose file was opened with `restored=True`, and lacked then what its mark said, or had no mark."""
+
+SEARCHED = "searched"
+"""A ledger of a search whose oracle may have chosen by scores what later trials released."""
 
 SIMULATED = "simulated"
 """Parties of a federation, this ledger's among them, that share a process."""
@@ -73,6 +76,14 @@ _SAID = {
         " registered it (tfdp.sensitivity_of): it was tried on made-up records, and is not proved.",
     ),
     "afresh": ("differed from one read to the next", AFRESH),
+    SEARCHED: (
+        "over all that the search might have chosen",
+        "In a search that this ledger counts (PrivateTuner), trials differed in batch size, number of steps or noise,"
+        " while the oracle that chose these was told the released scores of earlier trials. Epsilon adds up what was"
+        " made, as though it had been settled beforehand: over all that the search might have chosen, delta can be"
+        " larger. One batch size, number of epochs and noise for all trials avoids that, as does an oracle that chooses"
+        " by no score (RandomSearchOracle, GridSearchOracle).",
+    ),
     SIMULATED: (
         "parties took turns in one process",
         "A simulation: several parties took turns in one process (or one under several names or ledgers). That nothing"

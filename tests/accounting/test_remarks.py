@@ -11,7 +11,7 @@ from tfdp_layers.accounting import Ledger, LedgerError, Statement, left
 from tfdp_layers.accounting.account import Account
 from tfdp_layers.accounting.choice import kept_in_the_middle
 from tfdp_layers.accounting.history import History
-from tfdp_layers.accounting.remarks import AFRESH, KEPT, KINDS, ON_WORD, RESTORED, SIMULATED, kinds_of, told
+from tfdp_layers.accounting.remarks import AFRESH, KEPT, KINDS, ON_WORD, RESTORED, SEARCHED, SIMULATED, kinds_of, told
 from tfdp_layers.callbacks import turns
 from tfdp_layers.models import earlier, kept, steered
 from tfdp_layers.sampling import Poisson
@@ -111,6 +111,7 @@ def test_every_sentence_of_a_model_has_a_kind_that_its_ledger_says():
         "ordinary": [earlier._NOTE],
         "on_word": [f"The bound of layer 'a' (A) {ON_WORD}: it was tried."],
         "afresh": [AFRESH],
+        SEARCHED: [*told([SEARCHED])],
         SIMULATED: [*told([SIMULATED])],
         KEPT: [kept._MIDDLE],
     }

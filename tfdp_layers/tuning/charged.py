@@ -9,6 +9,7 @@ from tfdp_layers.accounting import Ledger
 from tfdp_layers.accounting.logs import is_private, reads_as_validation
 from tfdp_layers.models import fit_arguments, validation
 from tfdp_layers.models.training import PrivateTraining
+from tfdp_layers.tuning.released import Releases
 from tfdp_layers.tuning.trial_ledger import refuse_paid
 
 __all__ = ["MADE_UP", "Charged"]
@@ -22,9 +23,9 @@ class _Recorder(keras.callbacks.Callback):
 
     comes_last = True  # what callbacks put into the logs is among it
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self, model: Any, releases: Releases) -> None:
         super().__init__()
-        self._of, self._epochs = model, list[dict[str, float]]()
+        self._of, self._epochs, self._releases = model, list[dict[str, float]](), releases
 
     def __deepcopy__(self, memo: Any) -> "_Recorder":
         return self
@@ -32,6 +33,7 @@ class _Recorder(keras.callbacks.Callback):
     def on_train_begin(self, logs: Any = None) -> None:
         if self.model is self._of:
             self._epochs.clear()
+            self._releases.note(self.model)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         if self.model is self._of:
@@ -50,12 +52,18 @@ class _Recorder(keras.callbacks.Callback):
 
 
 class Charged(keras_tuner.HyperModel):
-    """A hypermodel whose models all count into one ledger, and whose scores are those that their `fit` recorded."""
+    """A hypermodel whose models all count into one ledger, and whose scores are those that their `fit` recorded.
+
+    Attributes:
+        calibrates: whether the model that was built last leaves its noise to `fit`.
+        scored: what the last `fit` gave, and what is known of it.
+        releases: what the trial that runs releases.
+    """
 
     def __init__(self, hypermodel: Any, ledger: Ledger) -> None:
         super().__init__()
         self._inner, self._ledger = hypermodel, ledger
-        self.calibrates = True
+        self.calibrates, self.releases = True, Releases(ledger)
         self.scored: tuple[Any, keras.callbacks.History] | None = None
 
     def build(self, hp: Any) -> Any:
@@ -89,7 +97,7 @@ class Charged(keras_tuner.HyperModel):
                 f"A trial was about to train a model ({type(model).__name__}) that does not count into the ledger of"
                 " this tuner. Leave hypermodel.build as it is, and the ledger of its model."
             )
-        own, recorder = isinstance(self._inner, keras_tuner.HyperModel), _Recorder(model)
+        own, recorder = isinstance(self._inner, keras_tuner.HyperModel), _Recorder(model, self.releases)
         kwargs["callbacks"] = [*kwargs.get("callbacks", []), recorder]
         fit = self._inner.fit if own else super().fit
         try:

@@ -26,7 +26,7 @@ ELSEWHERE = (
 _SEARCHED = ("oracle.json", "trial_*/trial.json")
 """What KerasTuner writes beside the file of a tuner."""
 
-_STATE = {"ledger", "ended_by_an_error"}
+_STATE = {"ledger", "ended_by_an_error", "released"}
 """What the file of a tuner holds; that of a plain one nothing."""
 
 

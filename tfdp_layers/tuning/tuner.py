@@ -32,6 +32,7 @@ from tfdp_layers.tuning.oracles import (
     states_in,
     trials_of,
 )
+from tfdp_layers.tuning.released import Releases, learns, note_chosen
 from tfdp_layers.tuning.search import SearchFailed
 from tfdp_layers.tuning.space import Drawn
 
@@ -50,7 +51,8 @@ class PrivateTuner(keras_tuner.Tuner):
     """A KerasTuner tuner of private models: all that its trials release is in one ledger, by composition.
 
     Every step of every trial is charged, so all trials may be looked at, the oracle may choose the next one by them
-    (any oracle with `max_trials`: `HyperbandOracle` has none), and the best model may be loaded. That costs more than
+    (any oracle with `max_trials`: `HyperbandOracle` has none), and the best model may be loaded. It may choose all but
+    batch size, number of steps and noise, which that charge takes as settled beforehand. That costs more than
     `tfdp.tuning.random_search`, which shows the best trial alone.
 
     Guarantee: what the tuner shows is (epsilon, delta)-differentially private with the ledger's epsilon, which is at
@@ -58,6 +60,10 @@ class PrivateTuner(keras_tuner.Tuner):
     (`noise_multiplier="calibrate"`), trial k of n may bring the ledger's epsilon to
     sqrt(s^2 + (epsilon^2 - s^2) k / n), s being what it held before the search: trials then get about equal noise. A
     spent budget ends the search. Finding the noise takes longer from trial to trial, each being of its own noise.
+    Assumed: batch size, epochs, and noise where it is given, are the same in all trials, or chosen by no score. Where
+    they differ, and the oracle is not exactly KerasTuner's `RandomSearchOracle` or `GridSearchOracle`, delta can be
+    larger: the search warns of it, and all statements of the ledger say so. What code of the caller's own chooses by
+    earlier scores is not seen.
 
     Args:
         oracle: of KerasTuner, for example `keras_tuner.oracles.RandomSearchOracle("val_accuracy", max_trials=10)`. Its
@@ -91,13 +97,21 @@ class PrivateTuner(keras_tuner.Tuner):
             raise ValueError("Of PrivateTuner every execution is charged: give the oracle more trials instead.")
         refuse_unpaid(oracle, ledger)
         self.ledger, self._spent, self._made, self._failed = ledger, 0.0, 0, False
+        self._released, self._told = dict[str, int](), False
+        self._last: Releases | None = None
         self._unbuilt: Exception | None = None
         super().__init__(oracle, Charged(hypermodel, ledger), **kwargs)
         known_of(oracle, ledger)
 
     def get_state(self) -> dict[str, Any]:
-        """As in KerasTuner, with the name of the ledger that pays, and whether an error ended a search."""
-        return {**super().get_state(), "ledger": self.ledger.uid, "ended_by_an_error": self._failed}
+        """As in KerasTuner, with the ledger's name, whether an error ended a search, and what a trial released."""
+        own = {"ledger": self.ledger.uid, "ended_by_an_error": self._failed, "released": self._released}
+        return {**super().get_state(), **own}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """As in KerasTuner: later trials are compared with what one of an earlier process released."""
+        super().set_state(state)
+        self._released = dict(state.get("released") or {})
 
     def reload(self) -> None:
         """As in KerasTuner, of a search that this ledger paid for.
@@ -154,6 +168,8 @@ class PrivateTuner(keras_tuner.Tuner):
             if self._made == 0:
                 raise BudgetExhausted(str(ended)) from ended
             warn(f"The budget ended the search after {self._made} trials: {ended}")
+        finally:
+            self._compare()
         refuse_unpaid(self.oracle, self.ledger)  # it may show trials of others as the best by now
 
     def _run_and_update_trial(self, trial: Any, *args: Any, **kwargs: Any) -> None:
@@ -190,7 +206,10 @@ class PrivateTuner(keras_tuner.Tuner):
         Raises: a fatal error for all that it raises, but for what building the model did, and weights that are NaN.
         """
         try:
-            return self.run_trial(trial, *args, **kwargs)
+            self.hypermodel.releases = self._last = releases = Releases(self.ledger)
+            found = self.run_trial(trial, *args, **kwargs)
+            releases.whole = True
+            return found
         except keras_tuner.errors.FatalError:
             raise
         except Diverged as error:  # without what it followed from
@@ -204,6 +223,21 @@ class PrivateTuner(keras_tuner.Tuner):
             raise _Broken(_BROKEN.format(trial=trial.trial_id, kind=kind)) from error
         finally:
             self._unbuilt = None
+
+    def on_trial_end(self, trial: Any) -> None:
+        """As in KerasTuner, and before the oracle chooses the next trial `_compare`."""
+        self._compare()
+        super().on_trial_end(trial)
+
+    def _compare(self) -> None:
+        """Warns, and notes for statements, that trials differ in what they release, where the oracle may learn."""
+        last, self._last = self._last, None
+        released = {} if last is None else last.planned()
+        self._released = self._released or released
+        if last is None or last.agrees(self._released, released) or self._told or not learns(self.oracle):
+            return
+        self._told = True
+        note_chosen(self.ledger, self.oracle, self._released, released)
 
     def _try_build(self, hp: Any) -> Any:
         """As in KerasTuner. A model is built of hyper-parameters alone, so that this failed says nothing of records."""
