@@ -75,6 +75,8 @@ class Sketch:
         found = len(np.intersect1d(some, others, assume_unique=True))
         if found < _FEWEST or max(self.filled, other.filled) >= _FULL:
             return False
+        if many.told_by_half:  # then rows that come several times are copies, as of a bootstrap, and none is by chance
+            counts = np.ones_like(counts)
         chance, error = _by_chance(counts, few.records / many.records)
         if not few.told_by_half:  # other people's may be as common as these: short texts among long ones, say
             chance, error = max((chance, error), _by_chance(own, 1.0))

@@ -34,6 +34,8 @@ SAME = {
     "a shuffled part": (X, X[RNG.permutation(600)[:60]]),
     "parts that overlap by a tenth": (X[:330].copy(), X[300:].copy()),
     "another precision and order": (X, np.asfortranarray(X.astype("float64"))),
+    "two bootstrap samples": (X[RNG.integers(0, 600, 600)], X[RNG.integers(0, 600, 600)]),
+    "bootstrap samples of a third": (X[RNG.integers(0, 600, 200)], X[RNG.integers(0, 600, 200)]),
     "texts": (TEXTS, TEXTS[::-1].astype("U")),
     "other features, one in common": (X[:, :4].copy(), X[:, 3:].copy()),
     "a column more": (X, np.column_stack([X, LABELS])),

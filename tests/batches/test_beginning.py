@@ -111,14 +111,17 @@ def test_nothing_is_said_of_a_plain_table(way):
         warnings.simplefilter("error")
         batches = looked_at(WAYS[way](TABLE, Y)) if way in WAYS else looked_at(poisson(TABLE, Y), Poisson(B))
     x, y = batches.arrays()
-    np.testing.assert_array_equal(x[0], TABLE)
-    np.testing.assert_array_equal(y[0], Y)
+    assert len(x) == (way != "a loader")  # of which nobody knows what batches give
+    assert len(y) == (way not in ("a loader", "by index", "poisson"))
+    for found, given in zip((*x, *y), (TABLE, Y), strict=False):
+        np.testing.assert_array_equal(found, given)
 
 
 def test_what_is_cut_off_is_no_record():
     x = np.concatenate([TABLE, TABLE[:60]])
     begun = beginning_of(slices(x, np.concatenate([Y, Y[:60]])).skip(10).take(N - 10).batch(B), N - 10)
-    np.testing.assert_array_equal(begun.inputs()[0], TABLE[10:])
+    assert begun.whole
+    np.testing.assert_array_equal(begun.store.inputs()[0], TABLE[10:])
 
 
 @pytest.mark.parametrize(
@@ -134,12 +137,109 @@ def test_other_steps_are_not_followed(change):
     assert beginning_of(change(slices(COPIED, Y)), N) is None
 
 
-def test_missing_numbers_are_the_function_s_to_fill_in():
-    x = np.where(RNG.uniform(size=TABLE.shape) < 0.1, np.nan, TABLE).astype("float32")
-    filled = slices(x, Y).map(lambda x, y: (tf.where(tf.math.is_nan(x), 0.0, x), y)).shuffle(N).batch(B)
-    batches = looked_at(filled)
+def odd(x, y):
+    """A loader that keeps more than tables: ids, dates, a text column, what it reads by itself."""
+
+    class Unread:
+        shape = (N, 3)
+
+        def __array__(self, *_):
+            raise AssertionError("read")
+
+    loader = Loader(x, y)
+    loader.ids, loader.lazy = np.array([f"p{i}" for i in range(N)]), Unread()
+    loader.days = np.arange(N).astype("datetime64[D]")
+    loader.given, loader.missing = x, np.where(np.arange(N)[:, None] == 7, np.nan, np.sin(x.sum(1, keepdims=True)) * x)
+    return loader
+
+
+IDS = np.arange(1000, 1000 + N)
+PARTLY = {
+    "a loader with ids and more": odd,
+    "ids first": lambda x, y: tf.data.Dataset.from_tensor_slices((IDS, x, y)).map(lambda _, *xy: xy).batch(B),
+    "labels first": lambda x, y: tf.data.Dataset.from_tensor_slices((y, x)).map(lambda y, x: (x, y)).batch(B),
+    "four parts": lambda x, y: tf.data.Dataset.from_tensor_slices((IDS, IDS, x, y)).map(lambda a, b, *xy: xy).batch(B),
+    "all columns in one": lambda x, y: (
+        tf.data.Dataset.from_tensor_slices({"x": x, "y": y}).map(lambda one: (one["x"], one["y"])).batch(B)
+    ),
+    "labels that are texts": lambda x, y: (
+        tf.data.Dataset.from_tensor_slices((x, np.where(y > 0, "ill", "well")))
+        .map(lambda x, y: (x, tf.cast(y == "ill", tf.float32)))
+        .batch(B)
+    ),
+    "a branch that changes": lambda x, y: tf.data.Dataset.zip(
+        tf.data.Dataset.from_tensor_slices(x).map(lambda x: x + 1.0), tf.data.Dataset.from_tensor_slices(y)
+    ).batch(B),
+    "branches of batches": lambda x, y: tf.data.Dataset.zip(
+        tf.data.Dataset.from_tensor_slices(x).batch(B), tf.data.Dataset.from_tensor_slices(y).batch(B)
+    ),
+    "missing numbers": lambda x, y: (
+        slices(np.where(x > 3.5, np.nan, x), y).map(lambda x, y: (tf.where(tf.math.is_nan(x), 3.5, x), y)).batch(B)
+    ),
+}
+
+
+@pytest.mark.parametrize("how", PARTLY)
+def test_a_part_that_nobody_can_look_at_hides_no_other(how):
+    with pytest.warns(UserWarning, match="come several times"):
+        looked_at(PARTLY[how](COPIED, Y))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        looked_at(PARTLY[how](TABLE, Y))
+
+
+SINGLE = {
+    "names of files": lambda: (
+        tf.data.Dataset.from_tensor_slices([f"{i}.png" for i in range(N)])
+        .map(lambda name: (tf.fill([6], tf.cast(tf.strings.length(name), tf.float32)), tf.zeros([1])))
+        .batch(B)
+    ),
+    "indices of a split": lambda: (
+        tf.data.Dataset.from_tensor_slices(RNG.permutation(N))
+        .map(lambda i: (tf.gather(tf.constant(TABLE), i), tf.gather(tf.constant(Y), i)))
+        .batch(B)
+    ),
+    "an autoencoder": lambda: tf.data.Dataset.from_tensor_slices(TABLE).map(lambda x: (x, x)).batch(B),
+    "a tuple of one": lambda: tf.data.Dataset.from_tensor_slices((TABLE,)).map(lambda x: (x, x[:1])).batch(B),
+    "tokens": lambda: (
+        tf.data.Dataset.from_tensor_slices(RNG.integers(0, 90, (N, 9))).map(lambda t: (t[:-1], t[1:])).batch(B)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_pipelines_that_begin_with_one_tensor_are_taken_without_a_word(name):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        batches = looked_at(SINGLE[name]())
+    next(iter(batches.dataset()))
+
+
+def test_a_look_ends_no_program(monkeypatch):
+    def broken(*_):
+        raise MemoryError
+
+    monkeypatch.setattr("tfdp_layers.batches.beginning.ArrayStore", broken)
+    assert looked_at(WAYS["shuffled"](TABLE, Y)).beginning is None
+
+
+MORE = np.concatenate([TABLE, RNG.normal(size=(100, 6)).astype("float32")])
+CUTS = {
+    "behind a shuffle": lambda: (
+        slices(MORE, np.ones((N + 100, 1))).shuffle(N, reshuffle_each_iteration=False).skip(100)
+    ),
+    "of numbers": lambda: (
+        tf.data.Dataset.range(N + 100).skip(100).map(lambda i: (tf.gather(tf.constant(MORE), i), [1.0]))
+    ),
+}
+
+
+@pytest.mark.parametrize("how", CUTS)
+def test_rows_of_which_some_were_cut_off_are_no_records(how):
+    batches = looked_at(CUTS[how]().batch(B))
+    assert batches._beginning is not None
     assert batches.beginning is None
-    assert batches.arrays() == ([], [])
+    assert batches.footprint().sketch is None
 
 
 def test_a_declared_pipeline_and_its_arrays_are_the_same_records():

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tfdp_layers.accounting.footprint import Footprint
 from tfdp_layers.batches.base import LONGEST_IN_ANY_ORDER, Batches
-from tfdp_layers.batches.beginning import beginning_of
+from tfdp_layers.batches.beginning import Beginning, beginning_of
 from tfdp_layers.batches.captured import warn_of_captured
 from tfdp_layers.batches.cut import warn_of_cut
 from tfdp_layers.batches.generators import generated
@@ -41,7 +41,7 @@ class DeclaredBatches(Batches):
     """
 
     declared = True
-    _beginning: ArrayStore | None = None
+    _beginning: Beginning | None = None
 
     def __init__(self, dataset: Any, sampling: Sampling, *, examples: int) -> None:
         if isinstance(dataset, Batches):
@@ -138,18 +138,20 @@ class DeclaredBatches(Batches):
 
     @property
     def beginning(self) -> ArrayStore | None:
-        return self._beginning
+        return self._beginning.store if self._beginning is not None and self._beginning.whole else None
 
     def arrays(self) -> tuple[list[Any], list[Any]]:
-        found = self._beginning
+        found = self.beginning
         return ([], []) if found is None else (found.inputs(), found.labels())
 
     def footprint(self) -> Footprint:
-        found, itself = self._beginning, super().footprint()
-        if found is None:
+        itself = super().footprint()
+        if self._beginning is None:
             return itself
-        known = found.footprint()
-        return replace(known, places=known.places | itself.places)
+        known = self._beginning.store.footprint()
+        if self._beginning.whole:
+            return replace(known, places=known.places | itself.places)
+        return replace(itself, copies=known.sketch or known.copies)
 
     def state_shapes(self, shapes_of: Callable[[Any], Any]) -> None:
         """Lets a model state sizes of x that the pipeline leaves open: batches of other ones are then refused.
