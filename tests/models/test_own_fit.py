@@ -2,12 +2,14 @@
 
 import functools
 import warnings
+from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
 
 import tfdp_layers as tfdp
+from tfdp_layers.callbacks import own_fit
 
 X = np.random.default_rng(0).normal(size=(40, 3)).astype("float32")
 SAVED = []
@@ -67,15 +69,62 @@ def test_a_search_hands_no_trial_to_it(monkeypatch):
     assert not SAVED
 
 
-def test_where_keras_own_is_gone_nothing_is_charged(monkeypatch):
-    for kind in keras.Model.__mro__:
-        if "fit" in vars(kind):
-            monkeypatch.setattr(kind, "fit", patched(vars(kind)["fit"]))
+def wrapped(fit):
+    """As the library wrapt does, on which TensorFlow rests: it says of itself what it wraps."""
+    wrapt = pytest.importorskip("wrapt")
+
+    @wrapt.decorator
+    def logs_by_itself(method, model, args, kwargs):
+        kwargs["callbacks"] = [*(kwargs.get("callbacks") or []), KeepsTheBest()]
+        return method(*args, **kwargs)
+
+    return logs_by_itself(fit)
+
+
+def unnamed(fit):
+    """Without its signature."""
+    return lambda self, *args, **kwargs: fit(self, *args, callbacks=[KeepsTheBest()], **kwargs)
+
+
+TRAINER = next(kind for kind in keras.Model.__mro__ if "fit" in vars(kind))
+WAYS = {
+    "a wrapper of wrapt": (keras.Model, wrapped),
+    "a function without a signature": (keras.Model, unnamed),
+    "where Keras defines it": (TRAINER, patched),
+    "where Keras defines it, by wrapt": (TRAINER, wrapped),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_however_it_was_replaced_keras_own_runs(monkeypatch, way):
+    kind, replace = WAYS[way]
+    monkeypatch.setattr(kind, "fit", replace(keras.Model.fit))
     model = model_of()
-    with pytest.raises(ValueError, match="was replaced"):
+    with pytest.warns(UserWarning, match="fit was replaced"):
+        model.fit(X, X[:, :1], None, 1, 0, sampling=tfdp.sampling.Poisson(10))
+    assert model.ledger.steps == 4
+    assert not SAVED
+
+
+def test_where_keras_own_is_gone_nothing_is_charged(monkeypatch):
+    """Replaced where Keras defines it before this library was imported."""
+    monkeypatch.setattr(TRAINER, "fit", patched(keras.Model.fit))
+    monkeypatch.setattr(own_fit, "_FIT", own_fit._defined())
+    model = model_of()
+    with pytest.raises(ValueError, match="was replaced before"):
         model.fit(X, X[:, :1], verbose=0)
     assert model.ledger.steps == 0
     assert not SAVED
+
+
+def test_there_is_one_door_to_keras_fit():
+    package = Path(tfdp.__file__).parent
+    calls = [(path.name, line.strip()) for path in package.rglob("*.py") for line in path.read_text().splitlines()]
+    found = {(name, line) for name, line in calls if "super().fit" in line or "Model.fit(" in line}
+    assert found == {
+        ("counted.py", "fit = fit_of_keras(self, super().fit)  # type: ignore[misc]"),
+        ("charged.py", "fit = self._inner.fit if own else super().fit"),  # of KerasTuner: it calls the model's own
+    }
 
 
 def test_nothing_is_said_where_nobody_replaced_it():

@@ -50,6 +50,21 @@ def compiled(model, optimizer=None, loss=PER_RECORD, **options):
     return model
 
 
+def test_what_a_tool_put_in_the_place_of_keras_fit_has_no_part_in_it(monkeypatch):
+    saved, fit = [], tk.Model.fit
+
+    def logs_by_itself(self, *args, callbacks=None, **kwargs):
+        best = tk.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: saved.append(logs["loss"]))
+        return fit(self, *args, callbacks=[*(callbacks or []), best], **kwargs)
+
+    model = around()
+    monkeypatch.setattr(tk.Model, "fit", logs_by_itself)
+    with pytest.warns(UserWarning, match="fit was replaced"):
+        model.fit(X, Y, batch_size=8, epochs=1, verbose=0)
+    assert model.ledger.steps
+    assert not saved
+
+
 def around(*more, batch_size=None):
     return compiled(tk.Sequential([tk.Input((6,), batch_size), *more, kl.Dense(3)]))
 

@@ -13,6 +13,7 @@ from tfdp_layers.accounting.logs import posing_names
 from tfdp_layers.accounting.released import known_values
 from tfdp_layers.batches.base import Batches
 from tfdp_layers.batches.texts import text_tensors
+from tfdp_layers.callbacks.own_fit import keras_fit
 from tfdp_layers.callbacks.steering import logs_first, refuse_unknown_direction
 from tfdp_layers.callbacks.turns import Epochs, HookLooks, Turns
 from tfdp_layers.certificates.arithmetic import require_float32
@@ -99,7 +100,7 @@ class Opening(BoundedSums, WeightFiles):
         """
         own = {name: kwargs.pop(name, None) for name in (*OPTIONS, "sampling_seed")}
         accept_measured = bool(kwargs.pop("accept_measured", False))
-        batches, arguments = self._accepted(bind(super().fit, args, kwargs), own, refuse)
+        batches, arguments = self._accepted(bind(keras_fit(self), args, kwargs), own, refuse)
         state = self._privacy
         state.accept_measured = accept_measured
         with state.account.running(self._used_by_steps()) as uses, self.optimizer.in_use(), self._watching(arguments):

@@ -9,6 +9,7 @@ import keras
 import tensorflow as tf
 
 from tfdp_layers.accounting.following import follow
+from tfdp_layers.callbacks.own_fit import own_fit
 from tfdp_layers.callbacks.turns import OwnStep
 from tfdp_layers.instances import Elsewhere, refuse_class
 from tfdp_layers.models.building import seeds_of, settings_of, update_of
@@ -20,7 +21,6 @@ from tfdp_layers.models.lockstep import fit_together, fitting
 from tfdp_layers.models.looking import Looking
 from tfdp_layers.models.loops import LoopBlock, PrivateLoop, refuse_unlooped
 from tfdp_layers.models.opening import Opening
-from tfdp_layers.models.own_fit import own_fit
 from tfdp_layers.models.owned_metrics import refuse_elsewhere
 from tfdp_layers.models.predicting import Predicting
 from tfdp_layers.models.replicas import StepParts

@@ -17,7 +17,15 @@ from tfdp_layers.accounting.repeats import warn_of_repeated
 from tfdp_layers.accounting.sightings import keep, sight, warn_of_others
 from tfdp_layers.callbacks.steering import flatten_callbacks, is_unknown, logs_first
 from tfdp_layers.callbacks.turns import OwnStep, Turns
-from tfdp_layers.tf_privacy.fitting import Data, data_of, private_in, refuse_unsound_fit, warn_of_validation
+from tfdp_layers.tf_privacy.fitting import (
+    Data,
+    data_of,
+    fit_of_keras,
+    private_in,
+    refuse_other_ledgers,
+    refuse_unsound_fit,
+    warn_of_validation,
+)
 from tfdp_layers.tf_privacy.forward import refuse_leaks, refuse_shared_weights
 from tfdp_layers.tf_privacy.guard import OwnTrainStep
 from tfdp_layers.tf_privacy.mechanism import Mechanism, mechanism_of
@@ -121,7 +129,8 @@ class Counted:
             microbatches is changed meanwhile; BudgetExhausted where the data set's budget, or that of a
             `PrivacyBudget`, affords no step.
         """
-        arguments = dict(inspect.signature(super().fit).bind(*args, **kwargs).arguments)  # type: ignore[misc]
+        fit = fit_of_keras(self, super().fit)  # type: ignore[misc]
+        arguments = dict(inspect.signature(fit).bind(*args, **kwargs).arguments)
         if self._tfdp_run is not None:
             raise RuntimeError("fit is running already on this model. Wait for it to end.")
         refuse_unsound_fit(self, arguments)
@@ -153,7 +162,7 @@ class Counted:
         arguments["callbacks"] = logs_first(arguments.get("callbacks"), *own)
         try:
             self._sight(token, data.footprint(), release.unit)
-            return super().fit(**(arguments | data.arguments()))  # type: ignore[misc]
+            return fit(**(arguments | data.arguments()))
         finally:
             self._end(token)
 
@@ -325,18 +334,6 @@ def _is_foreign(model: Any, step: Any) -> bool:
     """Whether a training of the model runs, and this is not the step that was made for it."""
     runs = getattr(model, "_tfdp_run", None) is not None and not model._tfdp_making
     return runs and step is not model._tfdp_step
-
-
-def refuse_other_ledgers(model: Any) -> None:
-    """Raises ValueError where a weight was trained with a ledger whose costs the model's own does not hold."""
-    for weight in model.weights:
-        other = getattr(weight, "_tfdp_ledger", model.ledger)
-        if other is not model.ledger and not model.ledger.counts(other):
-            raise ValueError(
-                f"Weight {weight.name!r} was trained by another model, with another ledger: neither states what both"
-                " released. Give models that share weights one ledger: with_ledger(model, ledger=first.ledger); or"
-                " merge the other's: model.ledger.merge(other.ledger)."
-            )
 
 
 def _release_of(mechanism: Mechanism, data: Data) -> Release:

@@ -5,11 +5,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import keras
 import numpy as np
 import tensorflow as tf
 
 from tfdp_layers.accounting.footprint import Footprint, footprint_of
 from tfdp_layers.accounting.logs import is_private, posing_names
+from tfdp_layers.callbacks.own_fit import own_fit
 from tfdp_layers.callbacks.steering import flatten_callbacks, refuse_steering
 from tfdp_layers.caller import warn
 from tfdp_layers.instances import refuse_own_code
@@ -18,7 +20,15 @@ from tfdp_layers.sampling import Partition, Sampling
 from tfdp_layers.tf_privacy.draws import PoissonBatches, records_of
 from tfdp_layers.tf_privacy.mechanism import Mechanism
 
-__all__ = ["Data", "data_of", "private_in", "refuse_unsound_fit", "warn_of_validation"]
+__all__ = [
+    "Data",
+    "data_of",
+    "fit_of_keras",
+    "private_in",
+    "refuse_other_ledgers",
+    "refuse_unsound_fit",
+    "warn_of_validation",
+]
 
 
 @dataclass(frozen=True)
@@ -123,6 +133,24 @@ def private_in(model: Any, arguments: dict[str, Any]) -> Callable[[str], bool]:
     """Whether a number of a name is private in the logs of a `fit` with these arguments: see `is_private`."""
     validated = arguments.get("validation_data") is not None
     return lambda name: is_private(name, validated, bool(posing_in(model)))
+
+
+def fit_of_keras(model: Any, inherited: Any) -> Callable[..., Any]:
+    """Keras' own `fit`, or that of a class of the caller's, `inherited`, which calls it."""
+    own = [kind for kind in type(model).__mro__ if "fit" in vars(kind)][1] is not keras.Model
+    return inherited if own else own_fit(model)  # type: ignore[no-any-return]
+
+
+def refuse_other_ledgers(model: Any) -> None:
+    """Raises ValueError where a weight was trained with a ledger whose costs the model's own does not hold."""
+    for weight in model.weights:
+        other = getattr(weight, "_tfdp_ledger", model.ledger)
+        if other is not model.ledger and not model.ledger.counts(other):
+            raise ValueError(
+                f"Weight {weight.name!r} was trained by another model, with another ledger: neither states what both"
+                " released. Give models that share weights one ledger: with_ledger(model, ledger=first.ledger); or"
+                " merge the other's: model.ledger.merge(other.ledger)."
+            )
 
 
 def refuse_unsound_fit(model: Any, arguments: dict[str, Any]) -> None:
