@@ -1,6 +1,7 @@
 """What a composition of events costs: each accountant of dp-accounting that can bound it, and the smallest bound.
 
-Every bound here is a valid upper bound, so the smallest is one too. Counts are composed, never single releases.
+Every bound here is a valid upper bound, so the smallest is one too. Counts are composed, never single releases. What
+accountants bound one by one has a bound together: where none of them knows all events, their bounds are added.
 """
 
 import contextlib
@@ -16,7 +17,7 @@ from dp_accounting import DpEvent, GaussianDpEvent, NeighboringRelation, NonPriv
 from tfdp_layers.accounting import pure
 from tfdp_layers.accounting.failures import without_failures
 from tfdp_layers.accounting.gaussian_events import Counts, canonical, exact_gaussian, of_draws
-from tfdp_layers.accounting.loss_distributions import pld_epsilon
+from tfdp_layers.accounting.loss_distributions import has_pld, pld_epsilon, pld_knows
 from tfdp_layers.accounting.quiet import quiet
 from tfdp_layers.accounting.renyi import ZCDP_ORDERS, convert_rdp, rdp_epsilon, zcdp_epsilon
 
@@ -26,6 +27,8 @@ _Proofs = dict[str, Callable[[], float]]
 """By the name of an accountant, what computes the epsilon that it proves."""
 
 _DECLARED_RELATIONS_SINCE = (0, 6)
+_ADDED = ", each at a part of delta"
+"""Behind the names of accountants whose bounds were added."""
 
 
 def smallest_epsilon(counts: Mapping[DpEvent, int], relation: NeighboringRelation, delta: float) -> tuple[float, str]:
@@ -37,8 +40,8 @@ def smallest_epsilon(counts: Mapping[DpEvent, int], relation: NeighboringRelatio
         delta: in (0, 1).
 
     Raises:
-        NotImplementedError: no accountant of the installed dp-accounting can bound these events under this relation, or
-            they fail with probability delta.
+        NotImplementedError: one of these events no accountant of the installed dp-accounting can bound under this
+            relation, even alone, or they fail with probability delta.
     """
     rest, left = without_failures(counts, delta)
     return _smallest_epsilon(canonical(rest), relation, left)
@@ -60,17 +63,44 @@ def _smallest_epsilon(counts: Counts, relation: NeighboringRelation, delta: floa
         }
     else:
         _require_relation(relation)
-        proofs = {
-            "PLD": partial(pld_epsilon, counts, relation, delta),
-            "RDP": partial(rdp_epsilon, counts, relation, delta),
-        }
+        proofs = {"PLD": partial(pld_epsilon, counts, relation, delta)} if has_pld(counts, relation) else {}
+        proofs["RDP"] = partial(rdp_epsilon, counts, relation, delta)
     epsilon, name = _smallest(proofs)
-    if not math.isfinite(epsilon):
+    return (epsilon, name) if math.isfinite(epsilon) else _in_parts(counts, relation, delta)
+
+
+def _in_parts(counts: Counts, relation: NeighboringRelation, delta: float) -> tuple[float, str]:
+    """The bound of a composition that no accountant bounds as a whole in little time, and who proved it.
+
+    All events with privacy loss distributions are composed, however many, and the rest is bounded by another accountant
+    (a search by its Renyi divergences); where that does not do, each event by itself. Parts have equal shares of delta.
+
+    Guarantee: epsilon is the sum of those of the parts, their deltas add up to delta. Proof: an accountant's bound
+    holds whatever is chosen by what its events released before, so each part is an interactive mechanism that is
+    (e_i, d_i)-differentially private. Releases of several parts may take turns, each chosen by all before it, and such
+    concurrent composition costs what the composition of non-interactive (e_i, d_i) mechanisms does (Vadhan, Zhang 2022,
+    arXiv:2207.08335; Lyu 2022, arXiv:2207.09397), which is at most (sum of e_i, sum of d_i) (Dwork, Roth 2014, Theorem
+    3.16; Kairouz, Oh, Viswanath 2015, arXiv:1311.0776). The parts are decided by counts alone, which are public.
+
+    Raises: NotImplementedError where an event alone has no bound.
+    """
+    known = tuple(one for one in counts if pld_knows(one[0], relation))
+    if known == counts and not has_pld(counts, relation):
+        epsilon, name = _smallest({"PLD": partial(pld_epsilon, counts, relation, delta)})
+        if math.isfinite(epsilon):
+            return epsilon, name
+    rest = tuple(one for one in counts if one not in known)
+    parts = (known, rest) if known and rest else tuple((one,) for one in counts)
+    if len(parts) == 1:
+        event, count = counts[0]
         raise NotImplementedError(
-            f"No accountant can bound {[event for event, _ in counts]} under {relation.name} at delta={delta!r}. Use"
-            " a larger delta, more noise, or another sampling."
+            f"No accountant can bound {count} times {event} under {relation.name} at delta={delta!r}, even alone. Use"
+            " a larger delta, or make these releases with more noise, or by another sampling."
         )
-    return epsilon, name
+    share = math.nextafter(delta / len(parts), 0.0)  # a quotient may be rounded up
+    found = [_smallest_epsilon(part, relation, share) for part in parts]
+    names = dict.fromkeys(name.removesuffix(_ADDED) for _, name in found)
+    return math.fsum(epsilon for epsilon, _ in found), " and ".join(names) + _ADDED
 
 
 def _smallest_of_tests(counts: pure.Tests, delta: float) -> tuple[float, str]:

@@ -23,9 +23,35 @@ Counts = tuple[tuple[DpEvent, int], ...]
 
 
 def canonical(counts: Mapping[DpEvent, int]) -> Counts:
-    """The counts in one order, without what was never released or reveals nothing."""
-    kept = [(event, count) for event, count in counts.items() if count and not isinstance(event, NoOpDpEvent)]
+    """The counts in one order, without what was never released or reveals nothing.
+
+    Guarantee: whatever bounds what is returned bounds the counts. Of Gaussian mechanisms that are equal but for noise
+    multipliers of the same 12 digits (one number, rounded by way of other groups of weights), all are counted as the
+    one of the least noise: more noise is post-processing of it.
+    """
+    alike: dict[object, list[tuple[DpEvent, int]]] = {}
+    for event, count in counts.items():
+        if count and not isinstance(event, NoOpDpEvent):
+            alike.setdefault(_to_digits(event), []).append((event, count))
+    kept = []
+    for same in alike.values():
+        loudest, _ = min(same, key=lambda one: _noise_of(one[0]) or 0.0)
+        kept.append((loudest, sum(count for _, count in same)))
     return tuple(sorted(kept, key=repr))
+
+
+def _to_digits(event: DpEvent) -> object:
+    """What is equal of Gaussian mechanisms whose noise multipliers differ behind their 12th digit alone."""
+    noise = _noise_of(event)
+    if noise is None:
+        return event
+    return repr(event).replace(f"noise_multiplier={noise!r}", f"noise_multiplier={noise:.12g}")
+
+
+def _noise_of(event: DpEvent) -> float | None:
+    """The noise multiplier of a Gaussian mechanism, on whatever draw; None of other events."""
+    noise = getattr(getattr(event, "event", event), "noise_multiplier", None)
+    return None if noise is None else float(noise)
 
 
 def exact_gaussian(counts: Counts) -> float | None:

@@ -191,6 +191,29 @@ def test_a_fit_without_budget_has_no_limit_left_from_an_earlier_one() -> None:
     assert model.ledger.steps == limited + STEPS
 
 
+@pytest.mark.parametrize("before", ["search", "settings"])
+def test_a_budget_holds_behind_what_no_one_accountant_bounds(before: str, monkeypatch: Any) -> None:
+    """A search has Renyi divergences alone, truncated draws privacy loss distributions, of few settings quickly."""
+    cut, model = tfdp.sampling.TruncatedPoisson(BATCH), tiny_model(4.0)
+    if before == "search":
+        held: Any = tfdp.accounting.Selection((((release_of(8.0), 3),),), 2.0)
+        model.ledger.reserve(model.ledger.begin(held), 1)
+    else:
+        monkeypatch.setattr(tfdp.accounting.loss_distributions, "_MOST_PLDS", 2)
+        for noise in (5.0, 6.0, 7.0):
+            model.ledger.reserve(model.ledger.begin(release_of(noise, cut)), 2)
+    spent_before, steps = float(tfdp.accounting.epsilon(model.ledger, DELTA)), model.ledger.steps
+    curve = tfdp.accounting.EpsilonCurve(model.ledger, release_of(4.0, cut), DELTA)
+    budget = PrivacyBudget((curve.at(11) + curve.at(12)) / 2.0, DELTA)
+    fit(model, budget, epochs=9, sampling=cut)
+    found = tfdp.accounting.epsilon(model.ledger, DELTA)
+    assert budget.exhausted
+    assert model.ledger.steps == steps + 11
+    assert spent_before < found <= budget.epsilon
+    assert tfdp.accounting.epsilon(after(model.ledger, model.ledger.entries[-1].release, 1), DELTA) > budget.epsilon
+    assert f"(by {found.accountant})" in str(model.privacy_statement(delta=DELTA))
+
+
 def test_fit_raises_and_changes_nothing_when_nothing_is_left() -> None:
     model = tiny_model()
     fit(model, PrivacyBudget(0.8, DELTA))
