@@ -137,10 +137,30 @@ def test_a_step_of_padding_is_no_finer_than_the_draws_vary() -> None:
 def test_an_empty_draw_is_rows_of_padding(way: str, pad: bool) -> None:
     batches = PrivateBatches(numbered(3), numbered(3), Poisson(1), examples=10**9)
     for x, y, weights in islice(fetched(batches, way, pad), 3):
-        assert x.shape == y.shape == (1, 2)
+        assert x.shape == y.shape == (2, 2)
         assert not x.any()
         assert not weights.any()
-    assert batches[0][2].tolist() == [0.0]
+    assert batches[0][2].tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("sampling", "piece", "fewest"), [(Poisson(1), None, 2), (Poisson(1), 1, 1), (FixedSize(1), None, 1)]
+)
+def test_draws_of_varying_size_are_never_computed_as_one_row(
+    sampling: Sampling, piece: int | None, fewest: int
+) -> None:
+    """Kernels may round one row otherwise than two; pieces of one record, and constant sizes, are all alike."""
+    batches = PrivateBatches(numbered(5), sampling=sampling, physical_batch_size=piece)
+    for pad in (False, True):
+        sizes = {len(weights) for _, _, weights in islice(batches.stream(pad=pad), 60)}
+        assert min(sizes) == fewest
+
+
+def test_no_piece_is_a_single_row() -> None:
+    batches = PrivateBatches(numbered(60), sampling=Poisson(17), physical_batch_size=4)
+    sizes = {len(weights) for _, _, weights in islice(batches.stream(), 200)}
+    assert len(sizes) > 8
+    assert all(size % 4 != 1 for size in sizes)
 
 
 @pytest.mark.parametrize("pad", [False, True])

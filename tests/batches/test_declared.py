@@ -42,11 +42,11 @@ def test_declared_weights_and_float64_are_converted() -> None:
     np.testing.assert_allclose(weight["a"], weights[:8])
 
 
-def test_a_declared_empty_batch_is_a_row_of_padding_and_a_large_one_is_refused() -> None:
+def test_a_declared_empty_batch_is_rows_of_padding_and_a_large_one_is_refused() -> None:
     empty = pairs(RECORDS, 8).map(lambda x, y: (x[:0], y[:0]))
     x, _, weights = next(iter(declare_sampling(empty, Poisson(8), examples=RECORDS).dataset()))
-    assert x.shape == (1, 2)
-    assert weights.numpy().tolist() == [0.0]
+    assert x.shape == (2, 2)
+    assert weights.numpy().tolist() == [0.0, 0.0]
     with pytest.raises(tf.errors.InvalidArgumentError, match="more rows"):
         next(iter(declare_sampling(pairs(RECORDS, 9), FixedSize(8), examples=RECORDS).dataset()))
 

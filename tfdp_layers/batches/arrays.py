@@ -46,7 +46,8 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
     Shapes: x, y: arrays, memory-mapped arrays, tensors, or dicts, lists and tuples of them (lists come out as
     tuples), all (records, ...); or x alone, a source of records or what `tfdp.records` gives. A batch holds (rows, ...)
     of each, dtypes kept (integer pixels too; float64 becomes `keras.backend.floatx()`), and float32 weights (rows,),
-    structured like `sample_weight`. Rows of padding are zero, with weight exactly 0; an empty draw is one such row.
+    structured like `sample_weight`. Rows of padding are zero, with weight exactly 0; draws of varying size have two
+    rows at least, also an empty one.
 
     Units: `sampling.batch_size` and `examples` (default: the number of rows) are public declared constants, in
     records. `Poisson` draws each row with probability batch_size / examples, also when there are more or fewer rows
@@ -170,7 +171,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
     def stream(self, pad: bool | None = None) -> Iterator[tuple[Any, Any, Any]]:
         """Endless fresh draws, as NumPy batches; `Partition` starts a new permutation, and drops no record of it.
 
-        Without `pad` a batch has the rows drawn, at least 1; with `pad` a multiple of about batch_size / 8. It always
+        Without `pad` a batch has the rows drawn, at least 2; with `pad` a multiple of about batch_size / 8. It always
         has `sampling.largest` rows if there is such a constant. With `pad`, also a multiple of `physical_batch_size`.
         """
         return (self._batch(drawn, bool(pad)) for drawn in self._index_stream())
@@ -233,7 +234,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
             indices = np.zeros((together, max(1, counts.max())), np.int64)
             for row, one in zip(indices, drawn, strict=True):
                 row[: len(one)] = one
-            rows = [self._padded(max(count // self.rows_each, 1), pad) for count in counts.tolist()]
+            rows = [self._padded(max(count // self.rows_each, self._fewest), pad) for count in counts.tolist()]
             yield indices, counts, np.array(rows), np.array([zlib.crc32(one.tobytes()) % STAMPS for one in drawn])
 
     def _gather(self) -> Gather:
@@ -329,7 +330,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
 
     def _batch(self, drawn: np.ndarray, pad: bool) -> Any:
         each = self.rows_each
-        rows = self._padded(max(len(drawn) // each, 1), pad) * each
+        rows = self._padded(max(len(drawn) // each, self._fewest), pad) * each
         if each == 1:
             return self._pack(self._store.take(drawn, rows))
         batch = self._pack(self._store.take(records_of(drawn), rows))

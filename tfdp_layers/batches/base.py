@@ -140,8 +140,15 @@ class Batches(abc.ABC):
         """The same draws, each cut into disjoint slices; yields (slice, stamp) of this share: see `cut_batches`."""
         return cut_batches(self.dataset(pad), share)
 
+    @property
+    def _fewest(self) -> int:
+        """Rows that a batch has at least. Kernels may round one row otherwise than several, so that a draw of one
+        record and another one of two would differ by more than a record: where sizes vary there are always two.
+        """
+        return 1 if self.piece == 1 or self.sampling.largest(self.examples) is not None else 2
+
     def _padded(self, rows: int | tf.Tensor, pad: bool) -> Any:
-        """The rows, at least 1, of a batch with `rows` (int or integer tensor) drawn records."""
+        """The rows of a batch with `rows` (int or integer tensor, `_fewest` at least) drawn records."""
         constant = self.sampling.largest(self.examples)
         multiples = []
         if constant is not None:
@@ -153,7 +160,9 @@ class Batches(abc.ABC):
             multiples.append(self.piece)
         for multiple in multiples:
             rows = -(-rows // multiple) * multiple
+        if constant is None and self._fewest > 1 and self.piece is not None:  # the last piece is no single row either
+            rows += tf.cast(rows % self.piece == 1, rows.dtype) if tf.is_tensor(rows) else int(rows % self.piece == 1)
         return rows
 
     def _static_rows(self, pad: bool) -> int | None:
-        return None if self.sampling.largest(self.examples) is None else self._padded(1, pad)
+        return None if self.sampling.largest(self.examples) is None else self._padded(self._fewest, pad)

@@ -190,7 +190,7 @@ class DeclaredBatches(Batches):
 
     def _standard(self, batch: tuple[Any, ...], pad: bool) -> Any:
         drawn = tf.shape(keras.tree.flatten(batch)[0], out_type=tf.int64)[0]
-        rows = tf.cast(self._padded(tf.maximum(drawn, 1), pad), tf.int64)
+        rows = tf.cast(self._padded(tf.maximum(drawn, self._fewest), pad), tf.int64)
         fits = tf.debugging.assert_less_equal(
             drawn, rows, f"A batch has more rows than {self.sampling} allows: declare the sampling that draws it."
         )
