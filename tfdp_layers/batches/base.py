@@ -147,7 +147,7 @@ class Batches(abc.ABC):
         """
         return 1 if self.piece == 1 or self.sampling.largest(self.examples) is not None else 2
 
-    def _padded(self, rows: int | tf.Tensor, pad: bool) -> Any:
+    def _padded(self, rows: Any, pad: bool) -> Any:
         """The rows of a batch with `rows` (int or integer tensor, `_fewest` at least) drawn records."""
         constant = self.sampling.largest(self.examples)
         multiples = []
@@ -161,7 +161,8 @@ class Batches(abc.ABC):
         for multiple in multiples:
             rows = -(-rows // multiple) * multiple
         if constant is None and self._fewest > 1 and self.piece is not None:  # the last piece is no single row either
-            rows += tf.cast(rows % self.piece == 1, rows.dtype) if tf.is_tensor(rows) else int(rows % self.piece == 1)
+            single = rows % self.piece == 1
+            rows += tf.cast(single, rows.dtype) if tf.is_tensor(rows) else int(single)
         return rows
 
     def _static_rows(self, pad: bool) -> int | None:
