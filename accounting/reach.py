@@ -23,8 +23,8 @@ _ASSUMPTIONS = (
     "Scaling constants, class weights and sample weights were not computed from the private data.",
     "Validation data are public.",
     "The seeds of sampling and noise are secret and were used once.",
-    "No record was made so that the last bits of what is computed of it, which depend on how many rows are computed"
-    " beside it, turn its gradient around.",
+    "No record is such, made so or blank in raw units before a normalization, that the last bits of what is computed of"
+    " it, which depend on how many rows are computed beside it, turn its gradient around.",
     "No setting was chosen by looking at unprotected numbers of this or an earlier run on the same data.",
     "All that was released of these data is in this ledger: a model of the same data whose training another ledger"
     " counts (of a comparison, of each fold) adds its epsilon to this one." + _LATER,

@@ -23,6 +23,7 @@ from tfdp_layers.certificates.independence import examined, in_words, warn_of_me
 from tfdp_layers.certificates.interactions import specs
 from tfdp_layers.certificates.registered import notes_of_words
 from tfdp_layers.models.accounts import join_accounts, join_copies, released_by, remember_handed_out, remember_released
+from tfdp_layers.models.blank import warn_of_blank
 from tfdp_layers.models.building import build_for, hidden_seeds, kept_by_pieces, seeds_beside, seeds_of, settings_of
 from tfdp_layers.models.calibrating import settle_noise
 from tfdp_layers.models.common_draws import refuse_common_draws
@@ -230,6 +231,7 @@ class Opening(BoundedSums, WeightFiles):
         """Raises ValueError for records, of these specs, or validation data that model and loss cannot take."""
         if self.jit_compile:
             refuse_uncompiled(self, batches)
+        warn_of_blank(self, batches)
         loss = self._privacy.loss_of(self._names_of_outputs())
         check_label_shapes(outputs_of(self), loss, spec[1])
         check_inputs(self, spec[0])
