@@ -18,11 +18,13 @@ COST = re.compile(r"epsilon|spent|claimed|reached|\balone\b|curve|\bdelta\b|\bbu
 BEFORE = re.compile(r"(epsilon|delta|budget)[ =(]*$")
 NOISE = re.compile(r"noise|multiplier")
 TOLD = {
+    "accounting/gaussian_events.py",
     "accounting/stated_releases.py",
     "tfdp_layers/commands/sampled_run.py",
     "tfdp_layers/models/prospects.py",
     "tfdp_layers/models/calibrating.py",
     "tfdp_layers/noise/sources.py",
+    "tfdp_layers/tuning/released.py",
 }
 """Where what is printed is noise as it was or was given, a decay, or rounded up already: none is said to suffice."""
 

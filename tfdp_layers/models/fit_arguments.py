@@ -326,7 +326,7 @@ def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, 
     known = [*signature.parameters, *OPTIONS, "accept_measured"]
     unknown = [name for name in kwargs if name not in signature.parameters]
     if unknown:
-        raise unexpected("fit", unknown[0], known)
+        raise unexpected(getattr(function, "__name__", "fit"), unknown[0], known)
     return dict(signature.bind(*args, **kwargs).arguments)
 
 

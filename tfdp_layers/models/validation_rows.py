@@ -55,7 +55,7 @@ def warn_of_private_rows(batches: Batches, given: Any, what: str = "validation_d
 
 def arrays_of_records(batches: Batches) -> tuple[list[np.ndarray], list[np.ndarray]] | None:
     """The arrays of the training records' x and y, as these are compared; None of records in no arrays."""
-    store = batches.beginning
+    store = getattr(batches, "beginning", None)
     return None if store is None else _leaves(store.structure[:2])
 
 
