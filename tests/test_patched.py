@@ -1,6 +1,7 @@
 """What tests patch is there: a slow test whose bug can no longer be planted is found on every run, not months later."""
 
 import ast
+import contextlib
 import importlib
 import inspect
 from collections.abc import Iterator
@@ -56,15 +57,34 @@ def meant(target: ast.expr, names: dict[str, tuple[str, str | None]]) -> Any:
     return thing
 
 
+def named(path: str) -> Any:
+    """What a text such as "tfdp_layers.module.Class" stands for; None of nothing."""
+    for parts in range(path.count(".") + 1, 0, -1):
+        with contextlib.suppress(ImportError):
+            thing: Any = importlib.import_module(".".join(path.split(".")[:parts]))
+            for one in path.split(".")[parts:]:
+                thing = getattr(thing, one, None)
+            return thing
+    return None
+
+
 def patches(source: str, where: str) -> Iterator[Patch]:
-    """Each `setattr(target, "name", ...)` of monkeypatch, and `patch.object(target, "name")`, on this library's."""
+    """Each `setattr` of monkeypatch, of a name on a target or of a text that holds both, and `patch.object`, on this
+    library's.
+    """
     tree = ast.parse(source)
     names = imported(tree)
     for node in ast.walk(tree):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and len(node.args) > 1):
             continue
         name, free = node.args[1], any(one.arg in ("raising", "create") for one in node.keywords)
-        if free or ast.unparse(node.func) not in PATCHING or not isinstance(name, ast.Constant):
+        if free or ast.unparse(node.func) not in PATCHING:
+            continue
+        if isinstance(node.args[0], ast.Constant) and str(node.args[0].value).startswith("tfdp_layers."):
+            path, _, last = str(node.args[0].value).rpartition(".")
+            yield Patch(f"{where}:{node.lineno}", named(path), last)
+            continue
+        if not isinstance(name, ast.Constant):
             continue
         if (target := meant(node.args[0], names)) is not ABSENT:
             yield Patch(f"{where}:{node.lineno}", target, name.value)
@@ -88,6 +108,9 @@ def test_a_name_that_has_moved_is_seen():
     source = "from tfdp_layers.federated import keras_training\nmonkeypatch.setattr(keras_training, 'moved', None)\n"
     assert lost(list(patches(source, "here"))) == ["here:2 moved"]
     assert lost(list(patches(source.replace("moved", "KerasTraining"), "here"))) == []
+    text = "monkeypatch.setattr('tfdp_layers.federated.keras_training.moved', None)\n"
+    assert lost(list(patches(text, "here"))) == ["here:1 moved"]
+    assert lost(list(patches(text.replace("moved", "KerasTraining"), "here"))) == []
 
 
 def test_every_text_that_is_edited_in_the_prover_is_there_once():
