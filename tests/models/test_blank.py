@@ -28,6 +28,7 @@ def normalized():
 WARNED = {
     "blank slices": lambda: fit(BLANK, *normalized()),
     "bytes of one colour": lambda: fit(COLOURED, *normalized()),
+    "CT numbers": lambda: fit(BLANK.astype("int16"), *normalized()),
     "blank series": lambda: fit(BLANK[:, 0], keras.layers.LayerNormalization(), keras.layers.Flatten()),
     "blank rows of a table": lambda: fit(BLANK.reshape(12, 36), keras.layers.LayerNormalization()),
 }
@@ -37,6 +38,12 @@ TAKEN = {
     "no normalization": lambda: fit(BLANK, keras.layers.Flatten()),
     "one of them": lambda: fit(np.where(np.arange(12)[:, None, None, None] < 1, -1024.0, SLICES), *normalized()),
     "each computed by itself": lambda: fit(BLANK, *normalized(), physical_batch_size=1),
+    "words": lambda: fit(
+        np.full((12, 5), 47, "int32"),
+        keras.layers.Embedding(50, 4),
+        keras.layers.LayerNormalization(),
+        keras.layers.Flatten(),
+    ),
     "a column": lambda: fit(BLANK.reshape(12, 36)[:, :1], keras.layers.LayerNormalization()),
 }
 

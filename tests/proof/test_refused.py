@@ -36,10 +36,10 @@ NO_EVIDENCE = NOT_SAID | set(
     dead_by_a_switch drawn_from_the_batch first_of_list_changed four_rows_at_a_time growing_while_it_goes_round
     histogram identity_matrix last_by_scatter lists_of_other_copies looked_up masked_out next_row_by_a_map
     one_beside_the_sum one_of_two_in_a_list ones_behind_the_records partitioned pieces_by_a_step_of_records
-    placeholder_for_what_mixes places_as_bytes queue_of_records ragged_by_the_batch size_of_what_is_found squeezed
-    sorted_in_bytes state_of_rows strings_hashed strings_joined sum_plus_one table_of_records unique_rows
+    placeholder_for_what_mixes queue_of_records ragged_by_the_batch size_of_what_is_found squeezed
+    state_of_rows strings_hashed strings_joined sum_plus_one table_of_records unique_rows
     updated_by_place where_is_it whitened axis_by_an_index_from_the_end axis_by_an_index_from_the_end_of_a_row
-    axis_by_a_slice_from_the_end axis_by_a_slice_beyond_the_end integer_that_no_float_is as_long_as_the_longest_list
+    axis_by_a_slice_from_the_end axis_by_a_slice_beyond_the_end as_long_as_the_longest_list
     lists_one_after_the_other added_in_place stitched_by_half poisson_of_the_sum
     signed_bytes_of_what_is_no_number short_integers_of_what_is_no_number signed_bytes_where_another_is_a_number
     signed_bytes_where_it_is_no_number signed_bytes_of_infinity_times_zero signed_bytes_of_infinity_over_itself

@@ -39,7 +39,8 @@ def warn_of_blank(model: Any, batches: Batches) -> None:
 
 def _blank(array: np.ndarray) -> tuple[int, float]:
     """How many rows have one number, of each channel, at all positions, the largest of them large; and one of these."""
-    if array.dtype.kind not in "iuf" or array.ndim < 2 or not array.size or isinstance(array, np.memmap):
+    pixels = array.dtype.kind in "uf" or (array.dtype.kind == "i" and array.dtype.itemsize <= 2)  # others: words
+    if not pixels or array.ndim < 2 or not array.size or isinstance(array, np.memmap):
         return 0, 0.0
     rows = array.reshape(len(array), -1, array.shape[-1] if array.ndim > 2 else 1)
     if rows.shape[1] < 2:
