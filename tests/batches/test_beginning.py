@@ -212,7 +212,15 @@ def test_pipelines_that_begin_with_one_tensor_are_taken_without_a_word(name):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         batches = looked_at(SINGLE[name]())
-    next(iter(batches.dataset()))
+    x, _, weights = next(iter(batches.dataset()))
+    assert len(x) == len(weights) == B
+
+
+def test_a_warning_that_was_made_an_error_is_one():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="standard deviation 1"):
+            looked_at(WAYS["shuffled"](SCALED, Y))
 
 
 def test_a_look_ends_no_program(monkeypatch):

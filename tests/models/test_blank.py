@@ -19,6 +19,7 @@ def fit(x, *layers, **options):
     model = tfdp.make_private(keras.Sequential([keras.Input(x.shape[1:]), *layers, keras.layers.Dense(1)]))
     model.compile(tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=2.0), "mse")
     model.fit(x, Y, batch_size=4, verbose=0, **options)
+    return model
 
 
 def normalized():
@@ -58,4 +59,4 @@ def test_blank_records_in_raw_units_are_warned_of(name):
 def test_others_are_taken_without_a_word(name):
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*hold one number")
-        TAKEN[name]()
+        assert TAKEN[name]().ledger.steps == 3

@@ -106,9 +106,10 @@ def test_however_it_was_replaced_keras_own_runs(monkeypatch, way):
     assert not SAVED
 
 
-def test_where_keras_own_is_gone_nothing_is_charged(monkeypatch):
+@pytest.mark.parametrize("replace", [patched, wrapped])
+def test_where_keras_own_is_gone_nothing_is_charged(monkeypatch, replace):
     """Replaced where Keras defines it before this library was imported."""
-    monkeypatch.setattr(TRAINER, "fit", patched(keras.Model.fit))
+    monkeypatch.setattr(TRAINER, "fit", replace(keras.Model.fit))
     monkeypatch.setattr(own_fit, "_FIT", own_fit._defined())
     model = model_of()
     with pytest.raises(ValueError, match="was replaced before"):
@@ -130,4 +131,5 @@ def test_there_is_one_door_to_keras_fit():
 def test_nothing_is_said_where_nobody_replaced_it():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        model_of().fit(X, X[:, :1], batch_size=10, verbose=0)
+        history = model_of().fit(X, X[:, :1], batch_size=10, verbose=0)
+    assert len(history.history["loss"]) == 1

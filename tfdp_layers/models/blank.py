@@ -19,8 +19,9 @@ def warn_of_blank(model: Any, batches: Batches) -> None:
 
     Such a layer divides by sqrt(epsilon) what is 0 but for rounding, and the first kernel's gradient is that times the
     number: the clip brings it to full size, and its last bits, which depend on how many rows a kernel computes at once,
-    turn it around. Blank records of small numbers do not lie there. Looked at are arrays in memory; nothing where each
-    record is computed by itself.
+    turn it around. Blank records of small numbers do not lie there (`benchmarks/blank_records.py`).
+
+    Looked at are arrays in memory; nothing where each record is computed by itself.
     """
     names = [layer.name for layer in model._flatten_layers() if isinstance(layer, _NORMALIZES)]
     found = [_blank(one) for one in batches.arrays()[0]] if names and batches.piece != 1 else []

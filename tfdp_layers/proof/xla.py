@@ -12,9 +12,9 @@ __all__ = ["TURNED", "clusters", "is_compiled"]
 
 TURNED = {"SelfAdjointEigV2": "compute_v", "Svd": "compute_uv"}
 """Operations whose vectors XLA finds by rounds over the matrices of all records together, and the attribute that asks
-for the vectors. Those of equal values, which matrices of low rank have, are not determined: XLA turned them by up to
-2.0 with one record more (1,332 of 1,500 covariances of two points in 8 dimensions, TensorFlow 2.21, 2026-11-28), and
-TensorFlow's own kernels, which take each matrix by itself, none. QR, Cholesky, inverses and solvers moved by 0."""
+for the vectors. Those of equal values, which matrices of low rank have, are not determined: XLA turns them by more than
+0.5 with one record more, and TensorFlow's own kernels, which take each matrix by itself, do not: see
+`tests/proof/test_xla.py` (TensorFlow 2.21). QR, Cholesky, inverses and solvers moved by 0."""
 
 
 def clusters() -> bool:
