@@ -15,6 +15,7 @@ from tfdp_layers.sampling import Cyclic, Partition
 
 RECORDS, BATCH, PASSES, DECAY, NOISE = 800, 200, 4, 0.7, 6.0
 GAP, DELTA = RECORDS // BATCH, 1e-5
+SEED = 3  # of the noise; seeds 2 to 12 gave lower bounds of 0.45 to 1.18 of 2.23, and shifts of 0.39 to 0.63, mean 0.56
 
 
 def attacked(passes: int = PASSES, decay: float = DECAY) -> tuple[Any, np.ndarray, np.ndarray]:
@@ -23,7 +24,7 @@ def attacked(passes: int = PASSES, decay: float = DECAY) -> tuple[Any, np.ndarra
     x = np.eye(RECORDS, dtype="float32")
     model = tfdp.make_private(keras.Sequential([keras.Input((RECORDS,)), keras.layers.Dense(1, use_bias=False)]))
     optimizer = tfdp.optimizers.ClippedOptimizer(
-        keras.optimizers.SGD(float(BATCH)), NOISE, 1.0, noise=Correlated(decay), noise_source=SeededNoise(2)
+        keras.optimizers.SGD(float(BATCH)), NOISE, 1.0, noise=Correlated(decay), noise_source=SeededNoise(SEED)
     )
     model.compile(optimizer, lambda y, p: -2.0 * p[:, 0])  # gradients of norm 2, clipped to 1
     drawn = tfdp.PrivateBatches(x, np.ones(RECORDS), Cyclic(BATCH), sample_weight=included.astype("float32"), seed=3)

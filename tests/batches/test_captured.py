@@ -186,7 +186,8 @@ def test_records_out_of_an_array_that_a_function_holds_bring_a_warning(name):
 @pytest.mark.few(10)
 @pytest.mark.parametrize("name", OWN)
 def test_the_row_that_an_element_names_brings_none(name):
-    assert said(OWN[name]) == []
+    # A file may be a person's, with several records: that is said of files, and is another matter.
+    assert [one for one in said(OWN[name]) if not one.startswith("Several records may be one person's")] == []
 
 
 @pytest.mark.parametrize(

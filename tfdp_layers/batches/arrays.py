@@ -168,15 +168,15 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         """A fresh draw, whatever `index`."""
         return self._batch(self._next(*self._draws), pad=False)
 
-    def stream(self, pad: bool | None = None) -> Iterator[tuple[Any, Any, Any]]:
+    def stream(self, pad: bool | int | None = None) -> Iterator[tuple[Any, Any, Any]]:
         """Endless fresh draws, as NumPy batches; `Partition` starts a new permutation, and drops no record of it.
 
         Without `pad` a batch has the rows drawn, at least 2; with `pad` a multiple of about batch_size / 8. It always
         has `sampling.largest` rows if there is such a constant. With `pad`, also a multiple of `physical_batch_size`.
         """
-        return (self._batch(drawn, bool(pad)) for drawn in self._index_stream())
+        return (self._batch(drawn, pad or False) for drawn in self._index_stream())
 
-    def dataset(self, pad: bool = False, start: int = 0) -> tf.data.Dataset:
+    def dataset(self, pad: bool | int = False, start: int = 0) -> tf.data.Dataset:
         """`stream(pad)` as a tf.data.Dataset with a signature fixed beforehand, two batches ahead.
 
         Records of up to 1 GiB in memory are copied once into tensors; larger or memory-mapped ones, and those of
@@ -184,16 +184,17 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         """
         return self._dataset(pad, self._gather(), start).prefetch(2)
 
-    def _dataset(self, pad: bool, gather: Gather, start: int = 0) -> tf.data.Dataset:
+    def _dataset(self, pad: bool | int, gather: Gather, start: int = 0) -> tf.data.Dataset:
         @tf.autograph.experimental.do_not_convert  # plain TensorFlow, which takes a third of the time to trace
         def batch(indices: tf.Tensor, count: tf.Tensor, rows: tf.Tensor, _: tf.Tensor) -> Any:
             return gather(indices[:count], rows, self._static_rows(pad))
 
         return self._drawn(pad, start).map(batch)
 
-    def slices(self, share: Share, pad: bool = False) -> tf.data.Dataset:
+    def slices(self, share: Share, pad: bool | int = False) -> tf.data.Dataset:
         compared = share.count < share.of and self._store.sampled
         self._agreement = Agreement(self._store, share.first) if compared else None
+        share, pad = self._panels(share, pad), pad is True
         gather, constant = self._told() if compared else self._gather(), self._static_rows(pad)
         static = None if constant is None else share.height(constant)
 
@@ -215,7 +216,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
 
         return self._drawn(pad).flat_map(cut).prefetch(2 * share.count)
 
-    def _drawn(self, pad: bool, start: int = 0) -> tf.data.Dataset:
+    def _drawn(self, pad: bool | int, start: int = 0) -> tf.data.Dataset:
         """Draws: indices (at least count,), how many of them count, the batch's rows, and a checksum, all int64."""
         # Several draws a call of the generator: each call costs as much as gathering a small batch.
         together = max(1, min(16, _DRAWN_AHEAD // (self.sampling.batch_size * self.rows_each)))
@@ -225,7 +226,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
         plain.experimental_optimization.apply_default_optimizations = False
         return draws.with_options(plain)
 
-    def _draws_of(self, together: int, pad: bool, start: int = 0) -> Iterator[tuple[np.ndarray, ...]]:
+    def _draws_of(self, together: int, pad: bool | int, start: int = 0) -> Iterator[tuple[np.ndarray, ...]]:
         stream = self._index_stream(start)
         while True:
             drawn = [next(stream) for _ in range(together)]
@@ -328,7 +329,7 @@ class PrivateBatches(Batches, keras.utils.PyDataset):
             found.update(part)
         return found.hexdigest()
 
-    def _batch(self, drawn: np.ndarray, pad: bool) -> Any:
+    def _batch(self, drawn: np.ndarray, pad: bool | int) -> Any:
         each = self.rows_each
         rows = self._padded(max(len(drawn) // each, self._fewest), pad) * each
         if each == 1:

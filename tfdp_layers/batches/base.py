@@ -5,11 +5,14 @@ from __future__ import annotations
 import abc
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import tensorflow as tf
+from dp_accounting import NeighboringRelation
 
 from tfdp_layers.accounting.footprint import Footprint, footprint_of
+from tfdp_layers.batches.heights import filled, in_pieces
 from tfdp_layers.batches.shares import share_of
 from tfdp_layers.batches.slices import Share, cut_batches
 from tfdp_layers.batches.stores import ArrayStore
@@ -128,17 +131,27 @@ class Batches(abc.ABC):
         return self.sampling.steps_per_epoch(self.examples)
 
     @abc.abstractmethod
-    def dataset(self, pad: bool = False, start: int = 0) -> tf.data.Dataset:
+    def dataset(self, pad: bool | int = False, start: int = 0) -> tf.data.Dataset:
         """Endless batches of the same structure, batch axis None or constant.
 
         Args:
-            pad: of a few sizes only.
+            pad: True: of a few sizes only; a number: whole panels of so many rows (see `heights.PANEL`).
             start: the step of a fixed order whose draw is the first one.
         """
 
-    def slices(self, share: Share, pad: bool = False) -> tf.data.Dataset:
+    def slices(self, share: Share, pad: bool | int = False) -> tf.data.Dataset:
         """The same draws, each cut into disjoint slices; yields (slice, stamp) of this share: see `cut_batches`."""
-        return cut_batches(self.dataset(pad), share)
+        return cut_batches(self.dataset(pad is True), self._panels(share, pad))
+
+    def _panels(self, share: Share, pad: bool | int) -> Share:
+        """The share, whose slices are filled up to whole panels, each for itself."""
+        return replace(share, panel=self._panel(pad), piece=self.piece)
+
+    def _panel(self, pad: bool | int) -> int:
+        """Records or units that fill panels of `pad` rows; 1 where none of them moves if one comes or goes."""
+        # A record that is replaced, or emptied, leaves all others in their rows.
+        moves = self.sampling.relation is NeighboringRelation.ADD_OR_REMOVE_ONE
+        return pad // math.gcd(pad, self.rows_each) if moves and not isinstance(pad, bool) else 1
 
     @property
     def _fewest(self) -> int:
@@ -147,23 +160,19 @@ class Batches(abc.ABC):
         """
         return 1 if self.piece == 1 or self.sampling.largest(self.examples) is not None else 2
 
-    def _padded(self, rows: Any, pad: bool) -> Any:
+    def _padded(self, rows: Any, pad: bool | int) -> Any:
         """The rows of a batch with `rows` (int or integer tensor, `_fewest` at least) drawn records."""
-        constant = self.sampling.largest(self.examples)
-        multiples = []
-        if constant is not None:
-            rows = constant
-        elif pad:
+        constant, size = self.sampling.largest(self.examples), self.sampling.batch_size
+        rows = rows if constant is None else constant
+        if pad is True:
             # sqrt: an eighth of a small batch is less than the draws' standard deviation, and would give many sizes.
-            multiples.append(math.ceil(max(self.sampling.batch_size / 8, math.sqrt(self.sampling.batch_size))))
-        if pad and self.piece is not None:
-            multiples.append(self.piece)
-        for multiple in multiples:
-            rows = -(-rows // multiple) * multiple
-        if constant is None and self._fewest > 1 and self.piece is not None:  # the last piece is no single row either
-            single = rows % self.piece == 1
-            rows += tf.cast(single, rows.dtype) if tf.is_tensor(rows) else int(single)
-        return rows
+            rows = filled(rows, math.ceil(max(size / 8, math.sqrt(size)))) if constant is None else rows
+            return rows if self.piece is None else filled(rows, self.piece)
+        panel = self._panel(pad)
+        if panel == 1 and constant is None and self._fewest > 1 and self.piece is not None:
+            single = rows % self.piece == 1  # the last piece is no single row either
+            return rows + (tf.cast(single, rows.dtype) if tf.is_tensor(rows) else int(single))
+        return in_pieces(rows, panel, self.piece)
 
-    def _static_rows(self, pad: bool) -> int | None:
+    def _static_rows(self, pad: bool | int) -> int | None:
         return None if self.sampling.largest(self.examples) is None else self._padded(self._fewest, pad)

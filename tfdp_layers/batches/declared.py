@@ -163,7 +163,7 @@ class DeclaredBatches(Batches):
         shapes, own = keras.tree.flatten(shapes_of(spec)), [one.shape for one in keras.tree.flatten(spec)]
         self._shapes = None if [*map(tuple, shapes)] == [*map(tuple, own)] else shapes
 
-    def dataset(self, pad: bool = False, start: int = 0) -> tf.data.Dataset:
+    def dataset(self, pad: bool | int = False, start: int = 0) -> tf.data.Dataset:
         """The declared batches, endlessly, with weights (ones if there were none); padded as `PrivateBatches` pads.
 
         Raises: tf.errors.InvalidArgumentError, while iterating, for a batch larger than the sampling allows, and for
@@ -188,12 +188,12 @@ class DeclaredBatches(Batches):
         order = tf.random.shuffle(tf.range(tf.shape(keras.tree.flatten(batch)[0])[0]))
         return tuple(keras.tree.map_structure(lambda leaf: disordered(leaf, order), batch))
 
-    def _standard(self, batch: tuple[Any, ...], pad: bool) -> Any:
+    def _standard(self, batch: tuple[Any, ...], pad: bool | int) -> Any:
         drawn = tf.shape(keras.tree.flatten(batch)[0], out_type=tf.int64)[0]
         rows = tf.cast(self._padded(tf.maximum(drawn, self._fewest), pad), tf.int64)
-        fits = tf.debugging.assert_less_equal(
-            drawn, rows, f"A batch has more rows than {self.sampling} allows: declare the sampling that draws it."
-        )
+        most = self.sampling.largest(self.examples) or rows
+        says = f"A batch has more rows than {self.sampling} allows: declare the sampling that draws it."
+        fits = tf.debugging.assert_less_equal(drawn, tf.cast(most, tf.int64), says)
         with tf.control_dependencies([fits]):  # or a shape check that says less may fail first
             batch, drawn = keras.tree.map_structure(tf.identity, (batch, drawn))
         x, y, weights = batch if len(batch) == 3 else (*batch, tf.ones([drawn]))

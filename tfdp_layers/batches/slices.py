@@ -6,6 +6,8 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from tfdp_layers.batches.heights import in_pieces
+
 __all__ = ["STAMPS", "Share", "cut_batches", "fill"]
 
 STAMPS = 1 << 20
@@ -17,11 +19,16 @@ _PADDED = 8
 
 @dataclass(frozen=True)
 class Share:
-    """Of the `of` slices of every draw, one for each replica, those numbered `first` to `first + count - 1`."""
+    """Of the `of` slices of every draw, one for each replica, those numbered `first` to `first + count - 1`.
+
+    Each is filled up to whole panels of rows, in pieces of so many: see `in_pieces`.
+    """
 
     first: int
     count: int
     of: int
+    panel: int = 1
+    piece: int | None = None
 
     def numbers(self) -> tf.data.Dataset:
         """The slices' numbers, int64."""
@@ -29,15 +36,15 @@ class Share:
 
     def height(self, rows: int | tf.Tensor) -> Any:
         """The rows of one slice of a batch with `rows` rows: equal for all, so the last ones hold padding."""
-        return -(-rows // self.of)
+        return in_pieces(-(-rows // self.of), self.panel, self.piece)
 
 
 def cut_batches(dataset: tf.data.Dataset, share: Share) -> tf.data.Dataset:
     """Cuts every batch (rows, ...) of a dataset into `share.of` slices of equal height; yields those of the share.
 
-    Slice i holds rows i h to (i + 1) h - 1, h = ceil(rows / of), filled up by rows of zeros, whose weight is zero: so
-    every row is in exactly one slice. Elements are (slice, stamp); stamp, int64 (2,), says which draw and which slice
-    it is, for the replicas to compare.
+    Slice i holds rows i h to (i + 1) h - 1, h = `share.height(rows)`, filled up by rows of zeros, whose weight is zero:
+    so every row is in exactly one slice. Elements are (slice, stamp); stamp, int64 (2,), says which draw and which
+    slice it is, for the replicas to compare.
     """
 
     @tf.autograph.experimental.do_not_convert

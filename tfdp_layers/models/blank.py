@@ -6,35 +6,54 @@ import keras
 import numpy as np
 
 from tfdp_layers.batches.base import Batches
+from tfdp_layers.batches.heights import PANEL
 from tfdp_layers.caller import warn
+from tfdp_layers.layers.private_normalization import PrivateNormalization
+from tfdp_layers.noise.cores import on_gpus
 
-__all__ = ["warn_of_blank"]
+__all__ = ["panels", "warn_of_blank"]
 
 _LARGE, _FEWEST = 32.0, 2
-_NORMALIZES = (keras.layers.GroupNormalization, keras.layers.LayerNormalization)
+_BY_CONSTANTS = (keras.layers.Normalization, keras.layers.SpectralNormalization, PrivateNormalization)
+
+
+def panels(model: Any) -> int | bool:
+    """To how many rows batches of this model are filled up: whole panels where a layer divides by its record's spread.
+
+    Such layers alone blow up rounding, so others do not pay for it: 12 rows more in a batch, on average.
+    """
+    return PANEL if normalizing(model) else False
+
+
+def normalizing(model: Any) -> list[str]:
+    """The layers that normalize each record by itself: by their name, as those of other libraries are called, too."""
+    layers = [layer for layer in model._flatten_layers() if not isinstance(layer, _BY_CONSTANTS)]
+    return [layer.name for layer in layers if "norm" in type(layer).__name__.lower()]
 
 
 def warn_of_blank(model: Any, batches: Batches) -> None:
-    """Warns where records hold one large number at all positions, and a layer normalizes each record by itself.
+    """Warns where records hold one large number at all positions, a layer normalizes each record by itself, and batches
+    are not filled up to whole panels of rows: on GPUs, and where XLA compiles the step.
 
     Such a layer divides by sqrt(epsilon) what is 0 but for rounding, and the first kernel's gradient is that times the
-    number: the clip brings it to full size, and its last bits, which depend on how many rows a kernel computes at once,
-    turn it around. Blank records of small numbers do not lie there (`benchmarks/blank_records.py`).
+    number: the clip brings it to full size, and its last bits, which may depend on how many rows a kernel computes at
+    once, turn it around. Blank records of small numbers do not lie there (`benchmarks/blank_records.py`).
 
     Looked at are arrays in memory; nothing where each record is computed by itself.
     """
-    names = [layer.name for layer in model._flatten_layers() if isinstance(layer, _NORMALIZES)]
-    found = [_blank(one) for one in batches.arrays()[0]] if names and batches.piece != 1 else []
+    names = normalizing(model) if (model.jit_compile or on_gpus()) and batches.piece != 1 else []
+    found = [_blank(one) for one in batches.arrays()[0]] if names else []
     count, number = max(found, default=(0, 0.0))
     if count < _FEWEST:
         return
     warn(
         f"{count:,} records of x hold one number at all positions ({number:g}), and layer {names[0]!r} normalizes each"
-        " record by itself: what is left of their gradients is rounding, brought to full size by the clip, and it"
-        " changes with the number of records that are drawn. One record more may then move a sum by several times what"
-        " is stated (2.99 bounds of 16 blank images). Scale x by a public constant (x / 1024.0), which training needs"
-        " anyway, or leave out such records, each by itself; or compute each record by itself:"
-        " fit(..., physical_batch_size=1)."
+        " record by itself: what is left of their gradients is rounding, brought to full size by the clip, and on GPUs"
+        " and under XLA nobody measured whether it changes with the number of records that are drawn. Then one record"
+        " more moves a sum by several times what is stated (2.99 bounds of 16 blank images on a CPU, before batches"
+        " were filled up there). Scale x by a public constant (x / 1024.0), which training needs anyway, or leave out"
+        " such records, each by itself; or compute each record by itself: fit(..., physical_batch_size=1); or, on a"
+        " CPU, compile without jit_compile=True."
     )
 
 

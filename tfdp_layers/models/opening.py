@@ -23,7 +23,7 @@ from tfdp_layers.certificates.independence import examined, in_words, warn_of_me
 from tfdp_layers.certificates.interactions import specs
 from tfdp_layers.certificates.registered import notes_of_words
 from tfdp_layers.models.accounts import join_accounts, join_copies, released_by, remember_handed_out, remember_released
-from tfdp_layers.models.blank import warn_of_blank
+from tfdp_layers.models.blank import panels, warn_of_blank
 from tfdp_layers.models.building import build_for, hidden_seeds, kept_by_pieces, seeds_beside, seeds_of, settings_of
 from tfdp_layers.models.calibrating import settle_noise
 from tfdp_layers.models.common_draws import refuse_common_draws
@@ -107,7 +107,7 @@ class Opening(BoundedSums, WeightFiles):
         with state.account.running(self._used_by_steps()) as uses, self.optimizer.in_use(), self._watching(arguments):
             replicas = state.replicas_of(self._distribute_strategy)
             compiled = bool(self.jit_compile)  # once: batches are padded, and steps made, by this very answer
-            pad = compiled or on_gpus()  # there each new size has its fastest kernels searched for
+            pad = compiled or on_gpus() or panels(self)  # there each new size has its fastest kernels searched for
             dataset = batches.dataset(pad)
             try:
                 self._begin(batches, dataset.element_spec, compiled, replicas, arguments)

@@ -115,8 +115,8 @@ class Replicas:
         self._alike: Any = True
         self.workers = Workers(strategy, chief=self.share.first == 0) if several else None
 
-    def dataset(self, batches: Batches, pad: bool) -> Any:
-        """The slices of every draw, of a few sizes only if they are to be padded, distributed to the replicas."""
+    def dataset(self, batches: Batches, pad: bool | int) -> Any:
+        """The slices of every draw, padded as `batches` pads a batch, distributed to the replicas."""
         endless = tf.data.experimental.assert_cardinality(tf.data.INFINITE_CARDINALITY)
 
         def slices(_: tf.distribute.InputContext) -> tf.data.Dataset:

@@ -124,7 +124,7 @@ def sorted_by_a_choice(x):
 @rows
 def sorted_by_a_hidden_choice(x):
     own = order(x)
-    return put(x, tf.where(own < hidden(x, 1), own + 1, own) + offsets(x))
+    return put(x, tf.where(own > hidden(x, 4), own + 1, own) + offsets(x))
 
 
 @rows
