@@ -17,7 +17,7 @@ from tfdp_layers.accounting.events import GroupNoise, Release
 from tfdp_layers.accounting.failures import without_failures
 from tfdp_layers.accounting.gaussian_events import exact_gaussian
 from tfdp_layers.accounting.ledger import Ledger
-from tfdp_layers.accounting.loss_distributions import has_pld, pld_epsilon
+from tfdp_layers.accounting.loss_distributions import pld_epsilon, quick
 from tfdp_layers.accounting.releases import AnyRelease
 from tfdp_layers.accounting.renyi import estimated_epsilon
 from tfdp_layers.accounting.searching import OutOfReachError, least, most, near, slope_of, within
@@ -300,7 +300,7 @@ def _estimate(counts: Counter[DpEvent], relation: NeighboringRelation, delta: fl
     if exact_gaussian(kept) is not None:
         return smallest_epsilon(plain, relation, delta)[0]
     bound = estimated_epsilon(kept, relation, delta)
-    if math.isfinite(interval) and has_pld(kept, relation):
+    if math.isfinite(interval) and (few := quick(kept, relation)) is not None:
         with contextlib.suppress(MemoryError):
-            bound = min(bound, pld_epsilon(kept, relation, delta, coarser=interval))
+            bound = min(bound, pld_epsilon(few, relation, delta, coarser=interval))
     return bound

@@ -17,7 +17,7 @@ from dp_accounting import DpEvent, GaussianDpEvent, NeighboringRelation, NonPriv
 from tfdp_layers.accounting import pure
 from tfdp_layers.accounting.failures import without_failures
 from tfdp_layers.accounting.gaussian_events import Counts, canonical, exact_gaussian, of_draws
-from tfdp_layers.accounting.loss_distributions import has_pld, pld_epsilon, pld_knows
+from tfdp_layers.accounting.loss_distributions import pld_epsilon, pld_knows, quick
 from tfdp_layers.accounting.quiet import quiet
 from tfdp_layers.accounting.renyi import ZCDP_ORDERS, convert_rdp, rdp_epsilon, zcdp_epsilon
 
@@ -63,7 +63,8 @@ def _smallest_epsilon(counts: Counts, relation: NeighboringRelation, delta: floa
         }
     else:
         _require_relation(relation)
-        proofs = {"PLD": partial(pld_epsilon, counts, relation, delta)} if has_pld(counts, relation) else {}
+        few = quick(counts, relation)
+        proofs = {} if few is None else {"PLD": partial(pld_epsilon, few, relation, delta)}
         proofs["RDP"] = partial(rdp_epsilon, counts, relation, delta)
     epsilon, name = _smallest(proofs)
     return (epsilon, name) if math.isfinite(epsilon) else _in_parts(counts, relation, delta)
@@ -85,7 +86,7 @@ def _in_parts(counts: Counts, relation: NeighboringRelation, delta: float) -> tu
     Raises: NotImplementedError where an event alone has no bound.
     """
     known = tuple(one for one in counts if pld_knows(one[0], relation))
-    if known == counts and not has_pld(counts, relation):
+    if known == counts and quick(counts, relation) != counts:
         epsilon, name = _smallest({"PLD": partial(pld_epsilon, counts, relation, delta)})
         if math.isfinite(epsilon):
             return epsilon, name

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 
 from dp_accounting import (
     DpEvent,
@@ -16,7 +17,16 @@ from tfdp_layers.accounting.owned_records import HAS_PLD
 from tfdp_layers.accounting.truncated_draws import is_truncated
 from tfdp_layers.sampling.owners import OwnerDpEvent
 
-__all__ = ["Counts", "canonical", "exact_gaussian", "is_sampled_gaussian", "joined", "of_draws", "sampled_gaussian"]
+__all__ = [
+    "Counts",
+    "canonical",
+    "exact_gaussian",
+    "fewer",
+    "is_sampled_gaussian",
+    "joined",
+    "of_draws",
+    "sampled_gaussian",
+]
 
 Counts = tuple[tuple[DpEvent, int], ...]
 """Distinct events, and how often each was released."""
@@ -38,6 +48,50 @@ def canonical(counts: Mapping[DpEvent, int]) -> Counts:
         loudest, _ = min(same, key=lambda one: _noise_of(one[0]) or 0.0)
         kept.append((loudest, sum(count for _, count in same)))
     return tuple(sorted(kept, key=repr))
+
+
+def fewer(counts: Counts, most: int) -> Counts | None:
+    """At most `most` settings in the place of more, of about as much noise and as large draws; None if too many differ.
+
+    Guarantee: whatever bounds what is returned bounds the counts. Settings that stand together are counted as one of
+    the least noise of them, of which more noise is post-processing, and, of Poisson draws, of the largest probability.
+    Proof of the latter: draws of probability q' < q are draws of q of a data set of which each record takes part with
+    probability q' / q, by chance of its own. Given who takes part, neighbours are neighbours, or equal; that is the
+    same for both, and joint convexity takes the mean over it. Ranges of noise and probability widen until few are
+    left, from a thousandth on, and so does about what epsilon is above that of all settings composed.
+    """
+    width = 0.001
+    while width < 1.0:
+        together: dict[object, list[tuple[DpEvent, int]]] = {}
+        for event, count in counts:
+            together.setdefault(_about(event, width), []).append((event, count))
+        if len(together) <= most:
+            return tuple(sorted((_of_all(same) for same in together.values()), key=repr))
+        width *= 1.2
+    return None
+
+
+def _about(event: DpEvent, width: float) -> object:
+    """What is equal of settings that may stand together."""
+    if _noise_of(event) is None or min(sampled_gaussian(event)) <= 0.0:
+        return event
+    probability, noise = sampled_gaussian(event)
+    near = math.floor(math.log(noise) / width)
+    if isinstance(event, PoissonSampledDpEvent | OwnerDpEvent):
+        return type(event), getattr(event, "records", 1), near, math.floor(math.log(probability) / width)
+    return repr(event).replace(f"noise_multiplier={noise!r}", f"noise_multiplier~{near}")
+
+
+def _of_all(same: list[tuple[DpEvent, int]]) -> tuple[DpEvent, int]:
+    """The setting that costs no less than each of these, and how often all of them were released."""
+    event, _ = min(same, key=lambda one: _noise_of(one[0]) or 0.0)
+    count = sum(count for _, count in same)
+    if isinstance(event, PoissonSampledDpEvent | OwnerDpEvent):
+        probability = max(sampled_gaussian(one)[0] for one, _ in same)
+        if isinstance(event, OwnerDpEvent):
+            return replace(event, sampling_probability=probability), count
+        return PoissonSampledDpEvent(probability, event.event), count
+    return event, count
 
 
 def _to_digits(event: DpEvent) -> object:

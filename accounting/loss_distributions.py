@@ -11,7 +11,7 @@ from dp_accounting.pld import privacy_loss_distribution
 
 from tfdp_layers.accounting.convolutions import least_epsilon, points, repeated
 from tfdp_layers.accounting.fixed_size import is_fixed_size, sampled_pld
-from tfdp_layers.accounting.gaussian_events import Counts, is_sampled_gaussian, joined, sampled_gaussian
+from tfdp_layers.accounting.gaussian_events import Counts, fewer, is_sampled_gaussian, joined, sampled_gaussian
 from tfdp_layers.accounting.owned_records import HAS_PLD, owner_pmf, shifts
 from tfdp_layers.accounting.quiet import quiet
 from tfdp_layers.accounting.rounding import left_of
@@ -19,11 +19,11 @@ from tfdp_layers.accounting.tilted import tilted_epsilon
 from tfdp_layers.accounting.truncated_draws import is_truncated, truncated_pmf
 from tfdp_layers.sampling.owners import OwnerDpEvent
 
-__all__ = ["composed_pld", "has_pld", "pld_epsilon", "pld_interval", "pld_knows"]
+__all__ = ["composed_pld", "pld_epsilon", "pld_interval", "pld_knows", "quick"]
 
 _MOST_STEP_POINTS = 200_000
 _MOST_COMPOSED_POINTS = 2_000_000
-_MOST_PLDS = 32  # where Renyi divergences answer in milliseconds; 128 take 3 s
+_MOST_PLDS = 64  # 1 to 2 s of CPU time for the first answer; of more, some are counted as one
 _MOST_KEPT_POINTS = 100_000  # of each
 _MOST_KEPT_TOGETHER = 6_000_000  # 48 MB
 _FINER = 4.0  # times: an interval to the next
@@ -149,10 +149,14 @@ def _part(
     return part
 
 
-def has_pld(counts: Counts, relation: NeighboringRelation) -> bool:
-    """Whether there are privacy loss distributions of all these events, and so few that composing them is quick."""
-    counts = joined(counts)
-    return len(counts) <= _MOST_PLDS and all(pld_knows(event, relation) for event, _ in counts)
+def quick(counts: Counts, relation: NeighboringRelation) -> Counts | None:
+    """The counts, or so few that cost no less, that composing their privacy loss distributions is quick.
+
+    None where not all have such distributions, or are of too many kinds.
+    """
+    if not all(pld_knows(event, relation) for event, _ in counts):
+        return None
+    return counts if len(joined(counts)) <= _MOST_PLDS else fewer(joined(counts), _MOST_PLDS)
 
 
 def pld_knows(event: DpEvent, relation: NeighboringRelation) -> bool:

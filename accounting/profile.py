@@ -12,7 +12,7 @@ from tfdp_layers.accounting.failures import FailingDpEvent
 from tfdp_layers.accounting.fixed_size import gaussian_profile
 from tfdp_layers.accounting.gaussian_events import Counts, canonical, exact_gaussian
 from tfdp_layers.accounting.ledger import Ledger
-from tfdp_layers.accounting.loss_distributions import composed_pld, has_pld, pld_interval
+from tfdp_layers.accounting.loss_distributions import composed_pld, pld_interval, quick
 from tfdp_layers.accounting.rounding import rounded_away
 
 __all__ = ["exact_multiplier", "privacy_profile"]
@@ -40,8 +40,8 @@ def privacy_profile(ledger: Ledger) -> tuple[np.ndarray, np.ndarray]:
     found = None
     if multiplier is not None:
         found = _of_gaussian(multiplier)
-    elif not failures and has_pld(counts, relation):
-        found = _of_losses(counts, relation)
+    elif not failures and (few := quick(counts, relation)) is not None:
+        found = _of_losses(few, relation)
     if found is None:
         deltas = _DELTAS[1.1 * failures < _DELTAS]
         return np.asarray([smallest_epsilon(dict(counts), relation, delta)[0] for delta in deltas]), deltas.copy()

@@ -142,7 +142,7 @@ def test_many_settings_are_never_below_the_closed_form():
         (ledger_of(CUT, 5), "PLD"),
         (charged(ledger_of(SEARCH, 1), STEP, 20), "RDP"),
         (charged(ledger_of(SEARCH, 1), release_of(Poisson(N), 40.0, examples=N), 20), "RDP"),
-        (settings(Poisson(60), 33), "RDP"),
+        (settings(Poisson(60), 70), "PLD"),
         (settings(FixedSize(60), 2, 30.0), "PLD"),
         (settings(TruncatedPoisson(60), 3), "PLD"),
         (settings(Partition(60), 40), "analytic Gaussian"),
