@@ -5,10 +5,11 @@
 
 A step of DP-SGD without noise on so many images and on one more, all of one number, all drawn: their sums differ by one
 record's contribution, which is at most 1 in units of the clip, where none of the others changes by its last bits. First
-with as many rows as are drawn, then as `fit` fills them up (`batches/heights.py`), then each record by itself.
+with as many rows as are drawn, then as `fit` fills them up (`batches/heights.py`), then in pieces of one height.
 
 With --networks, random small ones (convolutions, GroupNormalization, LayerNormalization) at 4 to 73 images: the largest
-movement at as many rows as are drawn, and at each other panel of rows. Other kernels of the same processor:
+movement at as many rows as are drawn, and at each other panel of rows; and how far what one image adds differs by its
+place. Other kernels of the same processor:
 `ONEDNN_MAX_CPU_ISA=AVX2` (or SSE41), `TF_ENABLE_ONEDNN_OPTS=0`, `TF_NUM_INTRAOP_THREADS=16` before the command.
 docs/guarantee.md, "Other records' rounding"; `models/blank.py` warns of such records.
 """
@@ -37,10 +38,11 @@ def private(layers: list[Any], shape: tuple[int, ...]) -> Any:
     return model
 
 
-def released(images: np.ndarray, expected: int, **options: Any) -> np.ndarray:
+def released(images: np.ndarray, expected: int, units: int = 0, **options: Any) -> np.ndarray:
     """The sum of one step over these images, in units of the clip: (weights,)."""
     keras.utils.set_random_seed(1)
     layers = [kl.Conv2D(4, 3), kl.GroupNormalization(-1), kl.Flatten()]
+    layers += [kl.Dense(units, activation="relu")] if units else []
     model = private(layers, images.shape[1:])
     before = model.get_weights()
     labels = np.zeros(len(images), "int32")
@@ -76,32 +78,55 @@ def network(rng: np.random.Generator) -> tuple[Any, tuple[int, ...], list[str]]:
     return private(layers, shape), shape, [f"{type(layer).__name__} {layer.name}" for layer in layers]
 
 
+def sums_of(model: Any, shape: tuple[int, ...]) -> Any:
+    """The bounded sums of any number of rows, as in `fit`: with a known one TensorFlow may choose other kernels."""
+    signature = tf.TensorSpec((None, *shape)), tf.TensorSpec((None,), tf.int32), tf.TensorSpec((None,))
+    function = tf.function(model.bounded_gradient_sums, input_signature=signature)
+
+    def sums(images: np.ndarray, there: np.ndarray) -> np.ndarray:
+        parts = function(tf.constant(images), tf.zeros(len(there), tf.int32), tf.constant(there))
+        return np.concatenate([np.asarray(one, np.float64).ravel() for one in parts])
+
+    return sums
+
+
+def places(model: Any, shape: tuple[int, ...], value: float, rng: np.random.Generator) -> float:
+    """How far what one blank image adds differs by its place, and by 1 to 4 panels of other images, in bounds."""
+    sums, found = sums_of(model, shape), []
+    for rows in (PANEL, 2 * PANEL, 4 * PANEL):
+        others = rng.normal(size=(rows, *shape)).astype("float32")
+        for place in range(rows):
+            images, there = others.copy(), (np.arange(rows) == place).astype("float32")
+            images[place] = value
+            found.append(sums(images, there))
+    return float(max(np.linalg.norm(one - found[0]) for one in found))
+
+
 def largest(model: Any, shape: tuple[int, ...], value: float, panel: int) -> float:
     """The largest movement by one image of `value` more, of 4 to 73, on batches filled up to whole panels of rows."""
-    # Of any number of rows, as in `fit`: with a known one TensorFlow may choose other kernels.
-    signature = tf.TensorSpec((None, *shape)), tf.TensorSpec((None,), tf.int32), tf.TensorSpec((None,))
-    sums, before, found = tf.function(model.bounded_gradient_sums, input_signature=signature), None, 0.0
+    sums, before, found = sums_of(model, shape), None, 0.0
     for count in range(4, 74):
         there = (np.arange(filled(count, panel)) < count).astype("float32")
         images = np.float32(value) * np.broadcast_to(there[:, None, None, None], (len(there), *shape))
-        parts = sums(tf.constant(images), tf.zeros(len(there), tf.int32), tf.constant(there))
-        after = np.concatenate([np.asarray(one, np.float64).ravel() for one in parts])
+        after = sums(images, there)
         found = found if before is None else max(found, float(np.linalg.norm(after - before)))
         before = after
     return found
 
 
 def search(networks: int, seed: int) -> None:
-    total = dict.fromkeys(PANELS, 0.0)
+    total, moved = dict.fromkeys(PANELS, 0.0), 0.0
     for number in range(seed, seed + networks):
         rng = np.random.default_rng(number)
         model, shape, names = network(rng)
         values = (1000.0, -1024.0, float(rng.integers(33, 4000)))
         found = {panel: max(largest(model, shape, value, panel) for value in values) for panel in PANELS}
+        moved = max(moved, *(places(model, shape, value, rng) for value in values))
         total = {panel: max(total[panel], found[panel]) for panel in PANELS}
         if max(found.values()) > 1.02:
             print(f"network {number}, {shape}: {rows(found)} ({', '.join(names)})", flush=True)
     print(f"{networks} networks, largest movement in bounds: {rows(total)}")
+    print(f"what one image adds, by its place in 1 to 4 panels of other images, differs by {moved:g} bounds")
 
 
 def rows(found: dict[int, float]) -> str:
@@ -114,18 +139,23 @@ def main() -> None:
     parser.add_argument("--images", type=int, nargs="+", default=[3, 7, 15, 31], help="in the draw, before one more")
     parser.add_argument("--networks", type=int, default=0, help="random ones, in the place of one")
     parser.add_argument("--seed", type=int, default=0, help="of the first network")
+    parser.add_argument("--side", type=int, default=8, help="of an image, in pixels")
+    parser.add_argument("--channels", type=int, default=3, help="of an image")
+    parser.add_argument("--units", type=int, default=0, help="of a wide layer behind the normalization; 0 for none")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
     if arguments.networks:
         search(arguments.networks, arguments.seed)
         return
     for count in arguments.images:
-        images = np.full((count + 1, 8, 8, 3), arguments.value, "float32")
+        shape = arguments.side, arguments.side, arguments.channels
+        images = np.full((count + 1, *shape), arguments.value, "float32")
         with mock.patch.object(opening, "panels", return_value=False):
-            drawn = movement(images)
-        found = f"{drawn:.3f} bounds at the rows drawn; in panels of {PANEL}, as fit does, {movement(images):.3f}"
-        alone = movement(images, physical_batch_size=1)
-        print(f"{count} to {count + 1} images of {arguments.value:g}: {found}; each alone {alone:.3f}")
+            drawn = movement(images, units=arguments.units)
+        filled_up = movement(images, units=arguments.units)
+        found = f"{drawn:.3f} bounds at the rows drawn; in panels of {PANEL}, as fit does, {filled_up:.3f}"
+        pieces = movement(images, units=arguments.units, physical_batch_size=PANEL)
+        print(f"{count} to {count + 1} images of {arguments.value:g}: {found}; in pieces of {PANEL} {pieces:.3f}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Blank records in raw units before a normalization are warned of where rows are not filled up; others are not."""
+"""Blank records in raw units before a normalization are warned of; others are not."""
 
 import warnings
 
@@ -15,9 +15,9 @@ COLOURED = np.broadcast_to(np.array([255, 254, 40], "uint8"), (12, 6, 6, 3)).cop
 Y = np.zeros((12, 1), "float32")
 
 
-def fit(x, *layers, compiled=True, **options):
+def fit(x, *layers, **options):
     model = tfdp.make_private(keras.Sequential([keras.Input(x.shape[1:]), *layers, keras.layers.Dense(1)]))
-    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=2.0), "mse", jit_compile=compiled)
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=2.0), "mse")
     model.fit(x, Y, batch_size=4, verbose=0, **options)
     return model
 
@@ -31,11 +31,12 @@ WARNED = {
     "bytes of one colour": lambda: fit(COLOURED, *normalized()),
     "CT numbers": lambda: fit(BLANK.astype("int16"), *normalized()),
     "blank series": lambda: fit(BLANK[:, 0], keras.layers.LayerNormalization(), keras.layers.Flatten()),
+    "in pieces of several heights": lambda: fit(BLANK, *normalized(), physical_batch_size=48),
     "blank rows of a table": lambda: fit(BLANK.reshape(12, 36), keras.layers.LayerNormalization()),
 }
 TAKEN = {
     "slices": lambda: fit(SLICES, *normalized()),
-    "in panels of rows": lambda: fit(BLANK, *normalized(), compiled=False),
+    "in pieces of one height": lambda: fit(BLANK, *normalized(), physical_batch_size=24),
     "scaled ones": lambda: fit(BLANK / 1024.0, *normalized()),
     "no normalization": lambda: fit(BLANK, keras.layers.Flatten()),
     "one of them": lambda: fit(np.where(np.arange(12)[:, None, None, None] < 1, -1024.0, SLICES), *normalized()),

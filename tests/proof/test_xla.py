@@ -10,14 +10,17 @@ from tfdp_layers.proof.proving import prove_rows
 
 RNG = np.random.default_rng(0)
 MATRICES = tf.TensorSpec((None, 8, 8))
-VECTORS = {
+TOGETHER = {
     "eigenvectors": lambda x: tf.linalg.eigh(x)[1],
     "singular vectors": lambda x: tf.linalg.svd(x)[1],
     "keras' eigenvectors": lambda x: keras.ops.eigh(x)[1],
-}
-APART = {
     "eigenvalues": tf.linalg.eigvalsh,
     "singular values": lambda x: tf.linalg.svd(x, compute_uv=False),
+    "keras' largest singular value": lambda x: keras.ops.norm(x, 2, axis=(1, 2)),
+}
+APART = {
+    "triangular factors": lambda x: tf.linalg.qr(x)[1],
+    "inverses": tf.linalg.inv,
     "orthogonal factors": lambda x: tf.linalg.qr(x)[0],
 }
 
@@ -31,9 +34,9 @@ def within(function):
     return lambda x: tf.function(function, jit_compile=True, autograph=False)(x)
 
 
-@pytest.mark.parametrize("name", VECTORS)
-def test_vectors_are_rows_of_their_own_but_for_xla(name):
-    function = VECTORS[name]
+@pytest.mark.parametrize("name", TOGETHER)
+def test_what_goes_as_many_rounds_as_one_record_needs_is_no_row_of_its_own(name):
+    function = TOGETHER[name]
     assert prove_rows(traced(function, None)).proved
     for made in (traced(function, True), traced(within(function), None)):
         report = prove_rows(made)
@@ -48,7 +51,7 @@ def test_what_is_determined_is_proved_under_xla_too(name):
 
 
 def test_what_xla_may_compile_by_itself_counts_as_compiled():
-    function = traced(VECTORS["eigenvectors"], None)
+    function = traced(TOGETHER["eigenvectors"], None)
     before = tf.config.optimizer.get_jit()
     tf.config.optimizer.set_jit("autoclustering")
     try:
@@ -65,12 +68,27 @@ def test_why_one_record_more_turns_the_vectors_of_others():
     low_rank = points @ points.transpose(0, 2, 1)
 
     def turned(compiled, count):
-        kernel = tf.function(VECTORS["eigenvectors"], jit_compile=compiled, autograph=False)
+        kernel = tf.function(TOGETHER["eigenvectors"], jit_compile=compiled, autograph=False)
         alone, beside = (kernel(tf.constant(low_rank[:rows]))[:count] for rows in (count, count + 1))
         return float(tf.reduce_max(tf.abs(alone - beside)))
 
     assert max(turned(True, count) for count in counts) > 0.5
     assert max(turned(None, count) for count in counts) == 0.0
+
+
+def test_why_one_record_more_moves_the_eigenvalues_of_others():
+    """The witness: small ones beside a channel of other units, and one record without that channel."""
+    windows = RNG.normal(size=(401, 50, 6)) * np.array([1e8, 1.0, 1.0, 1.0, 1.0, 1.0])
+    windows[-1, :, 0] = 0.0
+    covariances = (windows.transpose(0, 2, 1) @ windows / 50.0).astype("float32")
+
+    def moved(compiled):
+        kernel = tf.function(tf.linalg.eigvalsh, jit_compile=compiled, autograph=False)
+        alone, beside = (kernel(tf.constant(covariances[:rows]))[:400] for rows in (400, 401))
+        return float(tf.reduce_max(tf.abs(alone - beside)))
+
+    assert moved(True) > 0.1
+    assert moved(None) == 0.0
 
 
 @pytest.mark.parametrize("compiled", [False, True])

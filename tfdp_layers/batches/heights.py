@@ -7,11 +7,13 @@ import tensorflow as tf
 __all__ = ["PANEL", "filled", "in_pieces"]
 
 PANEL = 24
-"""Rows of which TensorFlow's kernels were seen to compute each alike, however many such panels there are.
+"""Rows that fill the blocks of TensorFlow's kernels.
 
 A kernel multiplies blocks of 4, 6, 8, 12, 16 or 24 rows, by its library and the processor's instructions; what is left
 goes through other code, which rounds otherwise. Then how many records are drawn changes the last bits of all that lie
-in a last block. Source: `benchmarks/blank_records.py`, whose results docs/guarantee.md has.
+in a last block. In whole panels each row was computed alike, but for products so large that their size decides how they
+are computed (of 784 x 1024 numbers and more, from 97 rows on). Source: `benchmarks/blank_records.py`, whose results
+docs/guarantee.md has.
 """
 
 

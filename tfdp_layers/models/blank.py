@@ -32,29 +32,34 @@ def normalizing(model: Any) -> list[str]:
 
 
 def warn_of_blank(model: Any, batches: Batches) -> None:
-    """Warns where records hold one large number at all positions, a layer normalizes each record by itself, and batches
-    are not filled up to whole panels of rows: on GPUs, and where XLA compiles the step.
+    """Warns where records hold one large number at all positions, and a layer normalizes each record by itself.
 
     Such a layer divides by sqrt(epsilon) what is 0 but for rounding, and the first kernel's gradient is that times the
-    number: the clip brings it to full size, and its last bits, which may depend on how many rows a kernel computes at
-    once, turn it around. Blank records of small numbers do not lie there (`benchmarks/blank_records.py`).
+    number: the clip brings it to full size, and its last bits, which depend on how many rows a kernel computes at once,
+    turn it around. Whole panels of rows prevent that where kernels go by what is left of a panel, and not where they go
+    by how large a product is. Blank records of small numbers do not lie there (`benchmarks/blank_records.py`).
 
-    Looked at are arrays in memory; nothing where each record is computed by itself.
+    Looked at are arrays in memory; nothing where all kernels are called on one number of rows, in pieces.
     """
-    names = normalizing(model) if (model.jit_compile or on_gpus()) and batches.piece != 1 else []
+    names = [] if _of_one_height(model, batches) else normalizing(model)
     found = [_blank(one) for one in batches.arrays()[0]] if names else []
     count, number = max(found, default=(0, 0.0))
     if count < _FEWEST:
         return
     warn(
         f"{count:,} records of x hold one number at all positions ({number:g}), and layer {names[0]!r} normalizes each"
-        " record by itself: what is left of their gradients is rounding, brought to full size by the clip, and on GPUs"
-        " and under XLA nobody measured whether it changes with the number of records that are drawn. Then one record"
-        " more moves a sum by several times what is stated (2.99 bounds of 16 blank images on a CPU, before batches"
-        " were filled up there). Scale x by a public constant (x / 1024.0), which training needs anyway, or leave out"
-        " such records, each by itself; or compute each record by itself: fit(..., physical_batch_size=1); or, on a"
-        " CPU, compile without jit_compile=True."
+        " record by itself: what is left of their gradients is rounding, brought to full size by the clip, and where"
+        " layers are wide it changes with the number of records that are drawn. One record more may then move a sum by"
+        " several times what is stated (16.3 bounds of 97 blank images, before Dense(1024)). Scale x by a public"
+        " constant (x / 1024.0), which training needs anyway, or leave out such records, each by itself; or compute"
+        f" them in pieces of one height: fit(..., physical_batch_size={PANEL})."
     )
+
+
+def _of_one_height(model: Any, batches: Batches) -> bool:
+    """Whether all pieces of all draws have one number of rows, the last ones filled up."""
+    piece = batches.piece
+    return piece is not None and (piece * batches.rows_each <= PANEL or bool(model.jit_compile) or on_gpus())
 
 
 def _blank(array: np.ndarray) -> tuple[int, float]:

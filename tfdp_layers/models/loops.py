@@ -40,6 +40,8 @@ class DrawnBatch:
     def records(self) -> Any:
         """Copies, as NumPy arrays, of the drawn (x, y, sample_weight): NOT private, nor is how many there are.
 
+        Rows of weight 0 may be padding, up to a number of rows that suits the step.
+
         Whoever reads them reads private records. The guarantee covers what the steps release, and nothing that is
         computed from these copies, nor the loop's decisions by them, of which the privacy statement then says so.
         """
@@ -71,7 +73,7 @@ class PrivateLoop:
         run = model._privacy.require_run()
         self._model, self._arguments, self._watch = model, arguments, model._privacy.watch
         self._run, run.looped = run, True
-        self._draws: Any = iter(dataset)
+        self._dataset, self._draws = dataset, iter(dataset)  # in debug mode functions live as long as it does
         self._lock = threading.RLock()
         self._batch: DrawnBatch | None = None
         self._step = self._steps = 0  # steps of the current epoch, and of all

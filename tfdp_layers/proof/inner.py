@@ -8,7 +8,7 @@ from typing import Any
 from tfdp_layers.proof.rules import Node, dims_of, refused_kind, require_constants, rule, types
 from tfdp_layers.proof.sizes import Number
 from tfdp_layers.proof.values import MixedError, Rows, Total, UnknownError, Value
-from tfdp_layers.proof.xla import TURNED
+from tfdp_layers.proof.xla import TOGETHER
 
 _AXES = {
     **dict.fromkeys(types("Softmax LogSoftmax TopK TopKV2 RGBToHSV HSVToRGB AdjustHue AdjustSaturation"), 1),
@@ -36,10 +36,11 @@ def of_last_axes(node: Node, inputs: Sequence[Any]) -> Value:
     front = len(shape) - count
     if value.axis >= front:
         raise MixedError(f"{node.type} across the records of the batch")
-    if node.prover.compiled and node.attribute(TURNED.get(node.type, ""), False):
+    if node.prover.compiled and node.type in TOGETHER:
         raise MixedError(
-            f"{node.type} compiled by XLA, whose rounds are over all records at once: they turn the vectors of equal"
-            " values (compile the model with jit_compile=False)"
+            f"{node.type} compiled by XLA, which goes as many rounds for all records as one of them needs: that turns"
+            " vectors of equal values, and moves small values beside large ones (compile the model with"
+            " jit_compile=False)"
         )
     if node.type in _NOTHING_OF_NOTHING:
         refuse_empty(node, inputs[1], shape[front:])

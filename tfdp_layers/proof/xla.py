@@ -8,13 +8,14 @@ from typing import Any
 
 import tensorflow as tf
 
-__all__ = ["TURNED", "clusters", "is_compiled"]
+__all__ = ["TOGETHER", "clusters", "is_compiled"]
 
-TURNED = {"SelfAdjointEigV2": "compute_v", "Svd": "compute_uv"}
-"""Operations whose vectors XLA finds by rounds over the matrices of all records together, and the attribute that asks
-for the vectors. Those of equal values, which matrices of low rank have, are not determined: XLA turns them by more than
-0.5 with one record more, and TensorFlow's own kernels, which take each matrix by itself, do not: see
-`tests/proof/test_xla.py` (TensorFlow 2.21). QR, Cholesky, inverses and solvers moved by 0."""
+TOGETHER = frozenset({"SelfAdjointEigV2", "Svd"})
+"""Operations of which XLA decides by the matrices of all records together how many rounds it goes: what one of them
+needs all get. Vectors of equal values, which matrices of low rank have, turn by more than 0.5 with one record more, and
+small eigenvalues beside large ones (channels of very different units) are found by more or fewer digits. TensorFlow's
+own kernels take each matrix by itself: see `tests/proof/test_xla.py` (TensorFlow 2.21). What goes a number of rounds
+that shapes alone decide is each record's own: QR, Cholesky, inverses and solvers moved by 0."""
 
 
 def clusters() -> bool:
