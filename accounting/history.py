@@ -14,6 +14,8 @@ __all__ = ["History", "News"]
 
 _SHORTEST_LOG = 1000
 _LOG_PART = 4
+_LOOKS = 10
+"""So often a reader without a lock looks again where a writer changed the file meanwhile."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,9 @@ class History:
     """Writes a ledger so that a crash may over-count it and never under-counts, and so that losses show.
 
     A change is one row at the end of the file, on the disk before `write` returns; then the mark follows, which is
-    therefore never ahead of the file. When the log is long the file is replaced by one with an empty log.
+    therefore never ahead of the file. When the log is long the file is replaced by one with an empty log, which names
+    the state that its mark, on the disk by then, tells of. So a file always shows the state that its own mark tells of:
+    as the one it names, as that without its log, or after a row of it. One that does not is no successor of it.
 
     Args:
         path: of the ledger.
@@ -52,8 +56,7 @@ class History:
         self._end: int | None = None
         self._logged = 0
         self._releases = 0
-        self._entry = ""
-        self._marked = False
+        self._mark = Mark()  # that is on the disk; it is read whenever the locks are taken
         self._stamp: Stamp = None
 
     @property
@@ -111,7 +114,7 @@ class History:
                 known here either.
         """
         stamp, mark = self._file.stamp(), self._read_mark() or Mark()
-        self._marked = mark.sequence > 0
+        self._mark = mark
         if stamp == self._stamp and mark.sequence <= self._sequence:
             return None
         content = self._read()[1]
@@ -149,7 +152,7 @@ class History:
         text = self._file.read()[1]
         content = None if text is None else read_ledger(text, self.path)
         self._note(content, None)
-        self._sequence, self._end, self._marked = max(self._sequence, mark.sequence), None, False
+        self._sequence, self._end, self._mark = max(self._sequence, mark.sequence), None, Mark()
         return content
 
     def write(self, identity: Identity, entries: Entries, changed: Entry | None = None) -> bool:
@@ -160,28 +163,28 @@ class History:
         self._uid = identity.uid
         end, self._end = self._end, None  # Until it is written for certain, the file must be rewritten.
         longest = max(_SHORTEST_LOG, len(entries) // _LOG_PART)
-        whole = changed is None or end is None or self._logged >= longest
+        whole = changed is None or end is None or self._logged >= longest or self._mark.sequence != self._sequence
         if changed is None or end is None or whole:
-            text, self._digest = write_ledger(identity, entries, self._sequence + 1)
+            self._file.sync_mark()
+            # A crash left a mark that is behind: one number is left out where the next would be written over it.
+            sequence = self._sequence + 1 + (self._sequence - self._mark.sequence) % 2
+            text, self._digest = write_ledger(identity, entries, sequence, (self._mark.sequence, self._mark.digest))
             self._file.replace(text)
-            end, self._logged = len(text) - len(CLOSING), 0
+            end, self._logged, self._sequence = len(text) - len(CLOSING), 0, sequence
         else:
             number = entries.row(changed.release).index
             release = number if number < self._releases else release_text(changed.release)
             row, self._digest = log_row(changed.uid, release, changed.steps, self._digest)
             added = (",\n" if self._logged else "\n") + row
             self._file.append(added, end, CLOSING)
-            end, self._logged = end + len(added), self._logged + 1
-        self._sequence += 1
+            end, self._logged, self._sequence = end + len(added), self._logged + 1, self._sequence + 1
         self._releases = len(entries.rows)
-        self._entry = changed.uid if changed else self._entry
-        mark = Mark(identity.uid, self._sequence, self._digest, self._entry, entries.steps)
-        if self._marked:
+        mark = Mark(identity.uid, self._sequence, self._digest, steps=entries.steps)
+        if self._mark.sequence:
             self._file.write_mark(mark.place, mark.line())
         else:
             self._file.write_first_mark(mark.whole_file())
-        self._marked = True
-        self._end, self._stamp = end, self._file.stamp()
+        self._end, self._mark, self._stamp = end, mark, self._file.stamp()
         return not whole
 
     def unlock(self) -> None:
@@ -195,7 +198,7 @@ class History:
     def _news(self, content: Content | None, stamp: Stamp) -> News:
         if content is None or content.sequence <= self._sequence:
             return News(content, stamp, follows=False)
-        return News(content, stamp, follows=content.digest_at(self._sequence) == self._digest)
+        return News(content, stamp, follows=content.shows(self._sequence, self._digest) is True)
 
     def _refuse_another(self, content: Content | None) -> None:
         if self._uid and content is not None and content.identity.uid != self._uid:
@@ -211,7 +214,7 @@ class History:
             without_mark: a mark may be missing.
             known: what the mark tells of may be missing, as long as it is known here.
         """
-        for last in (False, False, True):  # A writer may come in between the two files: look again before refusing.
+        for left in reversed(range(_LOOKS)):
             stamp = self._file.stamp()
             try:
                 mark, content = self._read()
@@ -220,7 +223,7 @@ class History:
                     refuse_loss(mark, content, self.path)
                 return content, stamp
             except LedgerError:
-                if last:
+                if not left or self._file.stamp() == stamp:  # No writer came in between the two files.
                     raise
         raise AssertionError("unreachable")
 

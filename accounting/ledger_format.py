@@ -16,8 +16,9 @@ next number. A file holds "secret" and "groupings" (see `grouping`); copies do n
 ("steered": true), and that a file was "restored", stands there by its kind, see `remarks`; in copies, too. A copy of a
 file that names no data set holds "copy_of", a list of that file's name, and of others where it took over copies of
 several; and "apart", those of them which lack what was charged to the copy.
-`sequence` counts all that was ever written to the file before its log, and is 0 in copies. Each digest is one of all
-that stands before it: it tells a changed digit from a count, but it is no signature.
+`sequence` counts all that was ever written to the file before its log, and is 0 in copies. "after": [3, DIGEST] in a
+file is what its mark told of when it was written. Each digest is one of all that stands before it: it tells a changed
+digit from a count, but it is no signature.
 """
 
 import hashlib
@@ -42,12 +43,12 @@ CLOSING = "\n]}\n"
 """What follows the last row of the log: the next one is written over it."""
 
 _FORMAT = 2
-_OPTIONAL = ("dataset", "budget", "secret", "groupings", "copy_of", "apart")
+_OPTIONAL = ("dataset", "budget", "secret", "groupings", "copy_of", "apart", "after")
 _MOST_STEPS = 2**62
+_State = tuple[int, str]
 _LOG, _GROUPED = '"log": [', '"grouping":'
 _LOG_ROW = re.compile(r'(\["[0-9a-f]{32}", (?:\d+|\{.*\}), \d+, "[0-9a-f]{32}"\]),?')
-_UID = re.compile("[0-9a-f]{32}")
-_SECRET = re.compile("[0-9a-f]{64}")
+_HEX = re.compile("[0-9a-f]*")
 
 
 @dataclass
@@ -56,28 +57,31 @@ class Content:
 
     Attributes:
         identity, entries: of the ledger.
-        format: 1 where version 0.1 wrote it.
         sequence: how often the file was written, its log included; 0 for a copy.
         digests: of the text without its log, with the first row of it, and so on; the last one is of all.
         end: where in the file, in bytes, the next row of the log goes; None where the file must be rewritten first.
+        after: sequence and digest of the mark that it was written beside; None in copies, and from earlier versions.
     """
 
     identity: Identity
     entries: Entries
-    format: int = _FORMAT
     sequence: int = 0
     digests: list[str] = field(default_factory=lambda: [""])
     end: int | None = None
+    after: _State | None = None
 
-    def digest_at(self, sequence: int) -> str | None:
-        """The digest of the file as it was when it had been written so often; None where it no longer shows."""
-        back = self.sequence - sequence
-        return self.digests[-1 - back] if 0 <= back < len(self.digests) else None
+    def shows(self, sequence: int, digest: str) -> bool | None:
+        """Whether it goes on from the state of this number and digest; None where an earlier version did not say."""
+        if 0 <= self.sequence - sequence < len(self.digests):
+            return self.digests[sequence - self.sequence - 1] == digest
+        return None if self.after is None else self.after == (sequence, digest)
 
 
-def write_ledger(identity: Identity, entries: Entries, sequence: int = 0) -> tuple[str, str]:
-    """Returns the ledger's text with an empty log, and its digest."""
-    head = _head(identity, sequence, groupings_known(identity.uid) if identity.secret else [])
+def write_ledger(
+    identity: Identity, entries: Entries, sequence: int = 0, after: _State | None = None
+) -> tuple[str, str]:
+    """Returns the ledger's text with an empty log, and its digest; see `Content` for `sequence` and `after`."""
+    head = _head(identity, sequence, groupings_known(identity.uid) if identity.secret else [], after)
     releases = [release_text(row.release) for row in entries.rows]
     numbers = {id(row.release): row.index for row in entries.rows}
     rows = [_row(entry.uid, numbers[id(entry.release)], entry.steps) for entry in entries]
@@ -141,8 +145,9 @@ def read_ledger(text: str, path: Path | None) -> Content:
         content = _read(value)
         if content.identity.secret and _GROUPED in text:
             know_groupings(content.identity.uid, re.findall(f'{_GROUPED} "({GROUPING.pattern})"', text))
-        numbered = content.format == _FORMAT and _GROUPED not in text  # older ones number releases that are equal now
-        if whole is text and numbered and _LOG in text and text.endswith(CLOSING):
+        # Earlier versions number releases that are equal now, and do not say which state the file goes on from.
+        today = content.after is not None and _GROUPED not in text
+        if whole is text and today and _LOG in text and text.endswith(CLOSING):
             content.end = len(text.encode()) - len(CLOSING)
         return content
     except (ValueError, OverflowError, RecursionError) as error:
@@ -174,7 +179,8 @@ def _read(value: Any) -> Content:
 
 def _read_format_2(value: Mapping[str, Any]) -> Content:
     identity, sequence = _identity(value), checked_count("sequence", value["sequence"])
-    entries, lines = Entries(), [json.dumps(_head(identity, sequence, value.get("groupings", [])))]
+    after = _checked_state(value["after"]) if "after" in value else None
+    entries, lines = Entries(), [json.dumps(_head(identity, sequence, value.get("groupings", []), after))]
     releases: list[Row] = []
     for item in value["releases"]:
         _add_release(releases, entries, item)
@@ -197,7 +203,7 @@ def _read_format_2(value: Mapping[str, Any]) -> Content:
         if old is not None and old.release is not row.release:
             raise ValueError(f"entry {uid} has two releases")
         entries.put(uid, row, steps)
-    return Content(identity, entries, _FORMAT, sequence + len(digests) - 1, digests)
+    return Content(identity, entries, sequence + len(digests) - 1, digests, after=after)
 
 
 def _read_format_1(value: Mapping[str, Any]) -> Content:
@@ -208,7 +214,7 @@ def _read_format_1(value: Mapping[str, Any]) -> Content:
     for item in value["entries"]:
         if not isinstance(item, dict) or set(item) != {"uid", "steps", "release"}:
             raise ValueError(f"an entry needs uid, steps and release, and is {item!r}")
-        uid, text = _checked_uid(item["uid"]), release_text(item["release"])
+        uid, text = _checked_hex("a uid", item["uid"]), release_text(item["release"])
         if text not in releases:
             releases[text] = entries.row(release_from_json(item["release"]))
         if uid in entries:
@@ -216,7 +222,7 @@ def _read_format_1(value: Mapping[str, Any]) -> Content:
         entries.put(uid, releases[text], checked_count("steps", item["steps"]))
         lines.append(f"{uid} {item['steps']} {text}")
     _require_digest(value["digest"], _digest(lines))
-    return Content(identity, entries, 1)
+    return Content(identity, entries)
 
 
 def _without_torn_row(text: str) -> str:
@@ -234,7 +240,7 @@ def _without_torn_row(text: str) -> str:
     return head + log + "\n" + ",\n".join(rows) + CLOSING
 
 
-def _head(identity: Identity, sequence: int, groupings: list[str]) -> dict[str, Any]:
+def _head(identity: Identity, sequence: int, groupings: list[str], after: _State | None) -> dict[str, Any]:
     head: dict[str, Any] = {"format": _FORMAT, "uid": identity.uid}
     if identity.dataset is not None:
         head["dataset"] = identity.dataset
@@ -249,17 +255,17 @@ def _head(identity: Identity, sequence: int, groupings: list[str]) -> dict[str, 
     if identity.apart and identity.dataset is None:
         head["apart"] = sorted(identity.apart)
     noted = {kind: True for kind in KINDS if kind in identity.noted}
-    return head | noted | {"sequence": sequence}
+    return head | noted | {"sequence": sequence} | ({} if after is None else {"after": after})
 
 
 def _identity(value: Mapping[str, Any]) -> Identity:
     if "budget" in value and "dataset" not in value:
         raise ValueError("it has a budget and names no data set")
     return Identity(
-        _checked_uid(value["uid"]),
+        _checked_hex("a uid", value["uid"]),
         checked_name(value["dataset"]) if "dataset" in value else None,
         Budget.from_json(value["budget"]) if "budget" in value else None,
-        _checked_secret(value["secret"]) if "secret" in value else "",
+        _checked_hex("its secret", value["secret"], 64) if "secret" in value else "",
         frozenset(kind for kind in KINDS if _checked_flag(value, kind)),
         _checked_files(value, "copy_of"),
         _checked_files(value, "apart"),
@@ -274,7 +280,7 @@ def _fields(item: Any, length: int) -> Any:
     """The fields of a row of entries (3) or of the log (4), of the right types."""
     if not isinstance(item, list) or len(item) != length:
         raise ValueError(f"a row of it needs {length} fields, and is {item!r}")
-    _checked_uid(item[0])
+    _checked_hex("a uid", item[0])
     checked_count("steps", item[2])
     return item
 
@@ -332,13 +338,13 @@ def _checked_groupings(value: Any) -> list[str]:
     return value
 
 
-def _checked_secret(value: Any) -> str:
-    if not isinstance(value, str) or not _SECRET.fullmatch(value):
-        raise ValueError("its secret must be 64 hexadecimal digits")
-    return value
+def _checked_state(value: Any) -> _State:
+    if not isinstance(value, list) or len(value) != 2 or not isinstance(value[1], str):
+        raise ValueError(f"after must be a number and a digest, and is {value!r}")
+    return checked_count("after", value[0]), value[1]
 
 
-def _checked_uid(value: Any) -> str:
-    if not isinstance(value, str) or not _UID.fullmatch(value):
-        raise ValueError(f"a uid must be 32 hexadecimal digits, and is {value!r}")
+def _checked_hex(name: str, value: Any, digits: int = 32) -> str:
+    if not isinstance(value, str) or len(value) != digits or not _HEX.fullmatch(value):
+        raise ValueError(f"{name} must be {digits} hexadecimal digits")
     return value

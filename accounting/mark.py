@@ -30,14 +30,14 @@ class Mark:
         uid: of the ledger.
         sequence: how often it had been written; 0 says nothing.
         digest: the last one in it.
-        entry: that was changed last; "" for none.
+        entry: None; in a mark of an earlier version the entry that was changed last, or "" for none.
         steps: of all its entries.
     """
 
     uid: str = ""
     sequence: int = 0
     digest: str = ""
-    entry: str = ""
+    entry: str | None = None
     steps: int = 0
 
     @property
@@ -103,11 +103,13 @@ def _refuse_older(mark: Mark, content: Content, path: Path) -> None:
             f"{found}, and its mark says that it had counted {mark.steps} (written {mark.sequence} times; this copy"
             f" {content.sequence} times): an older copy was put in its place. {_FIX}"
         )
-    digest = content.digest_at(mark.sequence)
-    if digest not in (None, mark.digest) or (mark.entry and mark.entry not in content.entries):
+    shown = content.shows(mark.sequence, mark.digest)
+    if shown is None and mark.entry is not None:  # An earlier version wrote both: it can only be asked for one entry.
+        shown = not mark.entry or mark.entry in content.entries
+    if not shown:
         raise LedgerError(
-            f"{found}, but not those that its mark tells of ({mark.steps}): a copy that went on elsewhere was put in"
-            f" its place. {_FIX}"
+            f"{found}, and does not go on from the state that its mark tells of, of {mark.steps} releases: a copy that"
+            f" went on elsewhere was put in its place, or the newest one without its mark. {_FIX}"
         )
 
 

@@ -158,6 +158,14 @@ class LedgerFile:
         except OSError as error:
             raise self._unwritable(error) from error
 
+    def sync_mark(self) -> None:
+        """What the mark says is on the disk before this returns. Raises LedgerError."""
+        assert self._mark is not None
+        try:
+            self._mark.sync()
+        except OSError as error:
+            raise self._unwritable(error) from error
+
     def write_first_mark(self, data: bytes) -> None:
         """Writes all of the mark, on the disk before this returns, or nothing of it. Raises LedgerError."""
         assert self._mark is not None

@@ -1,11 +1,14 @@
 """A crash between two writes loses nothing that was acknowledged, and leaves a file that can be used."""
 
+import contextlib
+import itertools
 import json
 
 import pytest
 
 from helpers.ledgers import OTHER, mark_of, spend
-from tfdp_layers.accounting import Ledger, LedgerError
+from tfdp_layers.accounting import Ledger, LedgerError, history
+from tfdp_layers.accounting.storage import LedgerFile
 
 
 @pytest.fixture
@@ -84,6 +87,65 @@ def test_a_torn_mark_leaves_the_one_before(path, place):
     assert Ledger(path).steps == 9
     spend(path, 1)
     assert Ledger(path).steps == 10
+
+
+NUMBERS = itertools.count()
+CHANGES = {
+    "row": lambda path: spend(path, 1),
+    "whole": lambda path: Ledger(path).set_budget(9.0 + next(NUMBERS), 1e-5),
+    "folded": lambda path: spend(path, 12),
+}
+
+
+@pytest.mark.few(8)
+@pytest.mark.parametrize("torn", [False, True])
+@pytest.mark.parametrize("second", CHANGES)
+@pytest.mark.parametrize("first", CHANGES)
+def test_a_crash_between_any_two_writes_leaves_what_the_next_one_goes_on_from(path, monkeypatch, first, second, torn):
+    """Text written, mark not yet or in part; then another process goes on, and crashes at the same place."""
+    monkeypatch.setattr(history, "_SHORTEST_LOG", 5)
+    real, counted = LedgerFile.write_mark, 2
+    spend(path, 2)
+
+    def counting(file, start, data):
+        left.pop()
+        if left:
+            return real(file, start, data)
+        left.append(data)
+        if torn:
+            real(file, start, data[:100] + b"x" * 100 + data[200:])
+        raise KeyboardInterrupt  # as though killed: what follows it does not run
+
+    for change, writes in ((first, 1), (second, 1), (second, 2), (first, 1), (first, 3)):
+        left = [b""] * writes
+        with monkeypatch.context() as patch, contextlib.suppress(KeyboardInterrupt):
+            patch.setattr(LedgerFile, "write_mark", counting)
+            CHANGES[change](path)
+        found = Ledger(path).steps
+        assert counted <= found <= counted + 12
+        counted = found
+        assert Ledger.read(path).steps == counted
+    spend(path, 3)
+    assert Ledger(path).steps == counted + 3
+
+
+def test_the_mark_is_on_the_disk_before_the_text_that_names_it(path, monkeypatch):
+    """Marks reach the disk when the system likes: a machine that crashed would have one that no text names."""
+    order = []
+    for name in ("sync_mark", "replace", "append"):
+        monkeypatch.setattr(LedgerFile, name, noting(order, name, getattr(LedgerFile, name)))
+    spend(path, 3)
+    Ledger(path).set_budget(9.0, 1e-5)
+    assert [name for name in order if name != "append"] == ["sync_mark", "replace"] * 2
+    assert order.count("append") >= 2
+
+
+def noting(order, name, method):
+    def noted(*args):
+        order.append(name)
+        return method(*args)
+
+    return noted
 
 
 def test_a_mark_that_was_created_and_never_written_claims_nothing(path):

@@ -31,7 +31,7 @@ def sealed(value: dict[str, Any]) -> dict[str, Any]:
         for entry in value["entries"]:
             lines.append(f"{entry['uid']} {entry['steps']} {json.dumps(entry['release'], sort_keys=True)}")
         return value | {"digest": _digest(lines)}
-    names = ("format", "uid", "dataset", "budget", "secret", "sequence")
+    names = ("format", "uid", "dataset", "budget", "secret", "sequence", "after")
     lines = [json.dumps({name: value[name] for name in names if name in value})]
     lines += [json.dumps(release, sort_keys=True) for release in value["releases"]]
     lines += [json.dumps(row) for row in value["entries"]]

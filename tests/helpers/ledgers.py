@@ -68,7 +68,9 @@ def sealed(tree):
     """The tree with the digest that belongs to it, where it has one: damage has to be found by what it damages."""
     try:
         head = {
-            name: tree[name] for name in ("format", "uid", "dataset", "budget", "secret", "sequence") if name in tree
+            name: tree[name]
+            for name in ("format", "uid", "dataset", "budget", "secret", "sequence", "after")
+            if name in tree
         }
         lines = [json.dumps(head), *(json.dumps(release, sort_keys=True) for release in tree["releases"])]
         lines += [json.dumps(row) for row in tree["entries"]]
