@@ -168,7 +168,7 @@ class History:
             self._file.sync_mark()
             # A crash left a mark that is behind: one number is left out where the next would be written over it.
             sequence = self._sequence + 1 + (self._sequence - self._mark.sequence) % 2
-            text, self._digest = write_ledger(identity, entries, sequence, (self._mark.sequence, self._mark.digest))
+            text, self._digest = write_ledger(identity, entries, sequence, self._mark.state)
             self._file.replace(text)
             end, self._logged, self._sequence = len(text) - len(CLOSING), 0, sequence
         else:

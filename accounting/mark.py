@@ -41,6 +41,11 @@ class Mark:
     steps: int = 0
 
     @property
+    def state(self) -> tuple[int, str]:
+        """What a text that is written beside it names."""
+        return self.sequence, self.digest
+
+    @property
     def place(self) -> int:
         """Where in the file it goes."""
         return self.sequence % 2 * SLOT
@@ -77,19 +82,26 @@ def refuse_loss(mark: Mark | None, content: Content | None, path: Path) -> None:
         content: of the ledger; None where there is no file of it.
         path: of the ledger.
     """
-    if mark is None:
-        if content is not None and content.sequence:
+    if mark is None or not mark.sequence:
+        if content is not None and content.sequence and not (mark is not None and _before_any(content)):
             raise LedgerError(
-                f"The mark of the ledger {path} is missing ({path.name}.mark, which belongs beside it): whether this is"
-                f" the newest copy cannot be told. {_FIX}"
+                f"The mark of the ledger {path} is missing, or empty ({path.name}.mark, which belongs beside it):"
+                f" whether this is the newest copy cannot be told. {_FIX}"
             )
-    elif mark.sequence and content is None:
+    elif content is None:
         raise LedgerError(
             f"The ledger {path} is missing: its mark says that it counted {mark.steps} releases. A new one would forget"
             f" them: of other records (made-up ones, say) give it another name. {_FIX}"
         )
-    elif mark.sequence and content is not None:
+    else:
         _refuse_older(mark, content, path)
+
+
+def _before_any(content: Content) -> bool:
+    """Whether a ledger was written before any mark was, as a crash between the two leaves it beside an empty one."""
+    if content.after is None:  # by an earlier version
+        return content.sequence <= 1
+    return content.after == Mark().state and len(content.digests) == 1
 
 
 def _refuse_older(mark: Mark, content: Content, path: Path) -> None:

@@ -50,6 +50,28 @@ def test_a_deleted_mark_is_noticed(path):
     assert Ledger.read(path).steps == 9  # A copy may be looked at, wherever it lies.
 
 
+@pytest.mark.parametrize("left", [b"", b"\0" * 8192, b" " * 100], ids=["empty", "zeros", "blank"])
+@pytest.mark.parametrize("releases", [1, 5, 1500])
+def test_an_empty_mark_is_a_missing_one(path, tmp_path, left, releases):
+    """A full disk leaves it: a first write that failed, or a copy of both files that did."""
+    spend(path, releases)
+    backup = shutil.copy(path, tmp_path / "backup.json")
+    spend(path, 200)
+    shutil.copy(backup, path)
+    mark_of(path).write_bytes(left)
+    with pytest.raises(LedgerError, match="missing, or empty"):
+        Ledger(path)
+    assert Ledger(path, restored=True).steps == releases
+
+
+def test_a_text_that_a_crash_left_without_any_mark_goes_on(path):
+    Ledger(path, dataset="mnist").close()
+    mark_of(path).write_bytes(b"")
+    for _ in range(3):
+        spend(path, 2)
+    assert Ledger(path).steps == 6
+
+
 def test_another_ledger_in_its_place_is_refused(path, tmp_path):
     spend(path, 9)
     spend(tmp_path / "other.json", 20)

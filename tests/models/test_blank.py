@@ -31,6 +31,7 @@ WARNED = {
     "bytes of one colour": lambda: fit(COLOURED, *normalized()),
     "CT numbers": lambda: fit(BLANK.astype("int16"), *normalized()),
     "blank series": lambda: fit(BLANK[:, 0], keras.layers.LayerNormalization(), keras.layers.Flatten()),
+    "in pieces that fill no panel": lambda: fit(BLANK, *normalized(), physical_batch_size=10),
     "in pieces of several heights": lambda: fit(BLANK, *normalized(), physical_batch_size=48),
     "blank rows of a table": lambda: fit(BLANK.reshape(12, 36), keras.layers.LayerNormalization()),
 }

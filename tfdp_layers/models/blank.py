@@ -57,9 +57,9 @@ def warn_of_blank(model: Any, batches: Batches) -> None:
 
 
 def _of_one_height(model: Any, batches: Batches) -> bool:
-    """Whether all pieces of all draws have one number of rows, the last ones filled up."""
+    """Whether all pieces of all draws have one number of rows, the last ones filled up: one, or a whole panel."""
     piece = batches.piece
-    return piece is not None and (piece * batches.rows_each <= PANEL or bool(model.jit_compile) or on_gpus())
+    return piece is not None and (piece * batches.rows_each in (1, PANEL) or bool(model.jit_compile) or on_gpus())
 
 
 def _blank(array: np.ndarray) -> tuple[int, float]:
