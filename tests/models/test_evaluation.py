@@ -140,3 +140,29 @@ def test_a_metric_whose_reset_uses_its_own_number_is_told_why_it_cannot():
     model.compile(model.optimizer, "mse", metrics=[RemembersItself(name="mean")])
     with pytest.raises(ValueError, match=r"reset_state of a metric uses a number .* Let it only assign constants"):
         model.fit(np.ones((8, 3)), np.zeros((8, 1)), batch_size=4, epochs=1, verbose=0)
+
+
+class MeanOfLabels(keras.metrics.Metric):
+    """One that takes no notice of weights, as Keras lets it; of no rows at all its mean is no number."""
+
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.total, self.calls = (self.add_weight(name=name, initializer="zeros") for name in ("total", "calls"))
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        self.total.assign_add(keras.ops.mean(keras.ops.cast(y_true, "float32")))
+        self.calls.assign_add(1.0)
+
+    def result(self):
+        return self.total / self.calls
+
+
+@pytest.mark.parametrize(("batch_size", "low"), [(16, 1.0), (1, 0.2)])
+def test_a_metric_that_takes_no_weights_counts_no_padding(batch_size, low):
+    """Rows are filled up beside a normalization: it was 0.69 of ones. Of a draw of nobody padding is all there is."""
+    layers = [keras.Input((3,)), keras.layers.LayerNormalization(), keras.layers.Dense(1)]
+    model = tfdp.make_private(keras.Sequential(layers))
+    own = MeanOfLabels(name="own")
+    model.compile(tfdp.optimizers.ClippedOptimizer("sgd", noise_multiplier=1.0), "mse", metrics=[own, "mae"])
+    found = model.fit(np.ones((64, 3)), np.ones((64, 1)), batch_size=batch_size, verbose=0).history["own"]
+    assert low <= found[0] <= 1.0

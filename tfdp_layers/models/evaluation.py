@@ -76,9 +76,18 @@ class Evaluation(KerasMixin):
             leaves, weights, compiled._flat_metrics, compiled._flat_weighted_metrics, strict=True
         ):
             for metric in plain.metrics if plain else ():
-                update(metric, y_true, prediction, present)
+                if present is None or self.jit_compile or top_of(metric) == "keras":
+                    update(metric, y_true, prediction, present)
+                else:  # one that takes no weights, as Keras lets it, would count padding
+                    update(metric, *_records_of((y_true, prediction, present), present > 0))
             for metric in weighted.metrics if weighted else ():
                 update(metric, y_true, prediction, weight)
+
+
+def _records_of(rows: Any, there: tf.Tensor) -> Any:
+    """Of tensors (batch, ...) the rows that are there, by booleans (batch,); or all where none is."""
+    kept = there | ~tf.reduce_any(there)
+    return keras.tree.map_structure(lambda value: tf.boolean_mask(value, kept), rows)
 
 
 def _any_flat(y_pred: Any) -> bool:
